@@ -13,16 +13,16 @@
 
 namespace tokenmill {
 
-constexpr int kPageTokens = 16;            // keys in one KV page
-constexpr int kAttentionBlockTokens = 256; // keys in one attention block, at absolute multiples
+constexpr int kPageTokens = 16;             // keys in one KV page
+constexpr int kAttentionBlockTokens = 256;  // keys in one attention block, at absolute multiples
 constexpr int kPagesPerBlock = kAttentionBlockTokens / kPageTokens;
 constexpr int kMaxHeadDim = 256;
 
 // A weight matrix packed by the set that will read it: panels of `panel_rows` output rows, one after another.
 struct PackedMatrix {
   WeightFormat format = WeightFormat::f32;
-  int64_t rows = 0;            // output features N
-  int64_t k = 0;               // input features K
+  int64_t rows = 0;               // output features N
+  int64_t k = 0;                  // input features K
   const uint8_t* data = nullptr;  // 64-byte aligned; ceil(rows/panel_rows) * panel_bytes
   uint64_t panel_bytes = 0;
 };
@@ -45,21 +45,22 @@ struct QuantizedOut {
 
 // One KV head, one block of at most 256 keys at absolute positions [256 b, 256 b + key_end_max).
 struct AttentionBlock {
-  const float* queries;       // [query_count][head_dim]
-  int64_t query_stride;       // elements between queries
-  int32_t query_count;        // >= 1
-  int32_t head_dim;           // multiple of 8, <= kMaxHeadDim
+  const float* queries;  // [query_count][head_dim]
+  int64_t query_stride;  // elements between queries
+  int32_t query_count;   // >= 1
+  int32_t head_dim;      // multiple of 8, <= kMaxHeadDim
   float score_scale;
   // Query i sees keys key_begin[i] <= j < key_end[i] (relative to the block, 0..256). An empty range gives
   // max = -inf, sum = 0 and output 0 for that query.
   const int32_t* key_begin;
   const int32_t* key_end;
-  const uint16_t* const* key_pages;    // [16] pages of fp16 [head_dim][16 keys]; only those that hold visible keys are read
+  const uint16_t* const*
+      key_pages;  // [16] pages of fp16 [head_dim][16 keys]; only those that hold visible keys are read
   const uint16_t* const* value_pages;  // [16] pages of fp16 [16 keys][head_dim]
-  float* max;     // [query_count]   largest score
-  float* sum;     // [query_count]   sum of exp(score - max), by lanes = position mod 16
-  float* output;  // [query_count][head_dim] sum of exp(score - max) * value, keys ascending
-  float* scratch; // [query_count * 256], 64-byte aligned
+  float* max;                          // [query_count]   largest score
+  float* sum;                          // [query_count]   sum of exp(score - max), by lanes = position mod 16
+  float* output;                       // [query_count][head_dim] sum of exp(score - max) * value, keys ascending
+  float* scratch;                      // [query_count * 256], 64-byte aligned
 };
 
 struct KernelSet {
@@ -78,16 +79,17 @@ struct KernelSet {
 
   // --- matmul: y[t][n] = sum_k w[n][k] x[t][k] for panels [panel_begin, panel_end), all tokens ---
   // y_stride: elements between tokens in y. Rows past w.rows are not written. One function per format.
-  void (*matmul[kWeightFormatCount])(const PackedMatrix& w, const Activations& x, int64_t panel_begin, int64_t panel_end,
-                                     float* y, int64_t y_stride);
+  void (*matmul[kWeightFormatCount])(const PackedMatrix& w, const Activations& x, int64_t panel_begin,
+                                     int64_t panel_end, float* y, int64_t y_stride);
 
   // --- row functions; rows are independent, so callers split them among threads ---
   // Quantizes `rows` rows of k (a multiple of 32) floats. Sets nonfinite[row] = 1 where a value is NaN or infinite
   // (that row's outputs are then zero), else 0.
-  void (*quantize_rows)(const float* x, int64_t x_stride, int64_t rows, int64_t k, QuantizedOut out, uint8_t* nonfinite);
+  void (*quantize_rows)(const float* x, int64_t x_stride, int64_t rows, int64_t k, QuantizedOut out,
+                        uint8_t* nonfinite);
   // y = x / sqrt(mean(x^2) + epsilon) * weight, per row of n. y may be x.
-  void (*rms_norm)(const float* x, int64_t x_stride, const float* weight, float epsilon, int64_t rows, int64_t n, float* y,
-                   int64_t y_stride);
+  void (*rms_norm)(const float* x, int64_t x_stride, const float* weight, float epsilon, int64_t rows, int64_t n,
+                   float* y, int64_t y_stride);
   // Rotates heads of one token in place. cos/sin: [rotary_dim/2].
   void (*rope)(float* x, int64_t head_count, int64_t head_dim, int64_t rotary_dim, RopeStyle style, const float* cos,
                const float* sin);
@@ -98,13 +100,14 @@ struct KernelSet {
 
   // --- KV cache and attention ---
   // Converts one token's key and value of one KV head to fp16 and stores them at `slot` (0..15) of a page.
-  void (*store_kv)(const float* key, const float* value, int32_t head_dim, int32_t slot, uint16_t* key_page, uint16_t* value_page);
+  void (*store_kv)(const float* key, const float* value, int32_t head_dim, int32_t slot, uint16_t* key_page,
+                   uint16_t* value_page);
   void (*attention_block)(const AttentionBlock& block);
   // Folds a later block into the running state, in place (max/sum/output as in AttentionBlock, one query):
   //   m = max(M, m_b); a = exp(M - m); b = exp(m_b - m); S = fma(S, a, s_b * b); O = fma(O, a, o_b * b); M = m
   // When M is -inf the state becomes the block; when m_b is -inf the state is left alone.
-  void (*attention_fold)(float* max, float* sum, float* output, float block_max, float block_sum, const float* block_output,
-                         int32_t head_dim);
+  void (*attention_fold)(float* max, float* sum, float* output, float block_max, float block_sum,
+                         const float* block_output, int32_t head_dim);
   // output[d] / sum
   void (*attention_finish)(const float* output, float sum, int32_t head_dim, float* result);
 };

@@ -18,9 +18,9 @@ enum class Activation : uint8_t { silu = 0, gelu_tanh };
 
 struct RopePlan {
   RopeStyle style = RopeStyle::none;
-  int32_t rotary_dim = 0;        // <= head_dim; the rest passes unrotated
-  double base = 10000.0;         // frequency i is base^(-2i/rotary_dim)
-  double position_scale = 1.0;   // linear scaling: the position is multiplied by this
+  int32_t rotary_dim = 0;                // <= head_dim; the rest passes unrotated
+  double base = 10000.0;                 // frequency i is base^(-2i/rotary_dim)
+  double position_scale = 1.0;           // linear scaling: the position is multiplied by this
   TensorIndex freq_factors = kNoTensor;  // F32 [rotary_dim/2]: frequency i is divided by factor i
 };
 
@@ -34,8 +34,8 @@ struct AttentionPlan {
   int32_t head_count = 0;
   int32_t kv_head_count = 0;
   int32_t head_dim = 0;
-  float score_scale = 0.0F;   // multiplies q·k; usually 1/sqrt(head_dim)
-  int32_t window = 0;         // 0: all earlier keys; n > 0: only the last n, the query's own key included
+  float score_scale = 0.0F;  // multiplies q·k; usually 1/sqrt(head_dim)
+  int32_t window = 0;        // 0: all earlier keys; n > 0: only the last n, the query's own key included
   LinearPlan query, key, value, output;
   TensorIndex query_norm = kNoTensor;  // RMS norm over each head, F32 [head_dim]
   TensorIndex key_norm = kNoTensor;
@@ -69,7 +69,7 @@ struct ModelPlan {
   float embedding_scale = 1.0F;
   TensorIndex token_embedding = kNoTensor;  // [vocab][embedding_dim]
   TensorIndex output_norm = kNoTensor;
-  LinearPlan output;                        // the same tensor as token_embedding when tied
+  LinearPlan output;  // the same tensor as token_embedding when tied
 };
 
 }  // namespace tokenmill

@@ -37,15 +37,13 @@ struct WeightFormatInfo {
 };
 
 constexpr WeightFormatInfo kWeightFormats[kWeightFormatCount] = {
-    {"F32", 0, 1, 4, false, false},     {"F16", 1, 1, 2, false, false},    {"BF16", 30, 1, 2, false, false},
-    {"Q4_0", 2, 32, 18, true, false},   {"Q4_1", 3, 32, 20, true, true},   {"Q5_0", 6, 32, 22, true, false},
-    {"Q5_1", 7, 32, 24, true, true},    {"Q8_0", 8, 32, 34, true, false},  {"Q4_K", 12, 256, 144, true, true},
+    {"F32", 0, 1, 4, false, false},     {"F16", 1, 1, 2, false, false},      {"BF16", 30, 1, 2, false, false},
+    {"Q4_0", 2, 32, 18, true, false},   {"Q4_1", 3, 32, 20, true, true},     {"Q5_0", 6, 32, 22, true, false},
+    {"Q5_1", 7, 32, 24, true, true},    {"Q8_0", 8, 32, 34, true, false},    {"Q4_K", 12, 256, 144, true, true},
     {"Q5_K", 13, 256, 176, true, true}, {"Q6_K", 14, 256, 210, true, false}, {"IQ4_NL", 20, 32, 18, true, false},
 };
 
-constexpr const WeightFormatInfo& format_info(WeightFormat format) {
-  return kWeightFormats[static_cast<int>(format)];
-}
+constexpr const WeightFormatInfo& format_info(WeightFormat format) { return kWeightFormats[static_cast<int>(format)]; }
 
 // Bytes of one row of `k` elements in the file; 0 when k is not a multiple of the block.
 constexpr uint64_t row_bytes(WeightFormat format, uint64_t k) {
