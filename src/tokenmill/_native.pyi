@@ -1,0 +1,115 @@
+"""The native module: kernels, decoder, sampler. Only engine/model_runner, engine/self_test, engine/bench, weights/pack and
+cli/explain import it. Every call that computes releases the GIL."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+def cpu_features() -> list[str]:
+    """Features of this CPU that a kernel set could use, by the names of native/contract/cpu_feature.h."""
+
+def kernel_sets() -> list[dict[str, Any]]:
+    """Compiled sets, best first: {"name", "rank", "required": [str], "missing": [str], "usable": bool, "panel_rows"}."""
+
+def select_kernel_set(forced: str | None) -> str:
+    """The name of the best usable set, or `forced`. Raises ValueError naming the choices and what is missing."""
+
+def self_test(kernel_set: str) -> list[str]:
+    """Compares the set with the reference on every function and format; returns failures (empty: all equal). < 0.5 s."""
+
+def fp_environment_is_default() -> bool:
+    """Whether this thread rounds to nearest with denormals kept (a library built with -ffast-math may have changed it)."""
+
+def quantize_activations(
+    kernel_set: str, x: NDArray[np.float32]
+) -> tuple[NDArray[np.int8], NDArray[np.float32], NDArray[np.int16]]:
+    """For tests: (q [rows,k], scale [rows,k/32], half_sums [rows,k/32,2])."""
+
+def dequantize(format_name: str, data: bytes, k: int) -> NDArray[np.float32]:
+    """Rows of file blocks to float32 [rows, k], equal to the gguf package. Raises ValueError on a size mismatch."""
+
+def matmul(kernel_set: str, format_name: str, weights: bytes, rows: int, x: NDArray[np.float32], threads: int) -> NDArray[np.float32]:
+    """For tests and `bench kernels`: packs `weights` ([rows][k] file blocks) and multiplies; x [tokens, k] -> [tokens, rows]."""
+
+class SamplerConfig:
+    """Sampling parameters of one row; fields as in vocabulary.SamplingParams (logprobs: -1 is off)."""
+
+    def __init__(
+        self,
+        *,
+        temperature: float,
+        top_k: int,
+        top_p: float,
+        min_p: float,
+        repetition_penalty: float,
+        presence_penalty: float,
+        frequency_penalty: float,
+        logit_bias: Sequence[tuple[int, float]],
+        seed: int,
+        logprobs: int,
+    ) -> None: ...
+
+class StepResult:
+    """What a step gave. Row r belongs to the r-th entry of `sample_rows`."""
+
+    token_ids: NDArray[np.int32]  # [rows]; -1 where the row had a non-finite value
+    logprobs: NDArray[np.float32]  # [rows]; NaN where not asked for
+    top_ids: list[NDArray[np.int32]]  # per row, largest first
+    top_logprobs: list[NDArray[np.float32]]
+    nonfinite: NDArray[np.bool_]  # [sequences]: a non-finite value was met while computing this sequence
+    logits: NDArray[np.float32] | None  # [rows, vocab] when return_logits
+    phase_seconds: dict[str, float]  # wall time of the step by phase: matmul, attention, other, sampling
+
+class Model:
+    """Weights, KV pages and threads of one model. Not thread-safe: one engine thread drives it."""
+
+    def __init__(
+        self,
+        plan: Mapping[str, Any],  # dataclasses.asdict(ModelPlan)
+        *,
+        kernel_set: str,
+        threads: int,
+        cpus: Sequence[int] | None,  # one CPU per thread to pin to; None leaves threads unpinned
+    ) -> None:
+        """Raises ValueError for a plan that is inconsistent or that native code does not support (named)."""
+
+    def load_tensor(self, name: str, format_name: str, rows: int, k: int, fd: int, offset: int, nbytes: int) -> int:
+        """Reads and packs one tensor (1-D tensors: rows=1, F32/F16/BF16, kept as F32). Returns its packed bytes.
+
+        Raises ValueError (sizes), OSError (read), RuntimeError (NaN/Inf scale: names row and block), MemoryError.
+        """
+
+    def finish_loading(self) -> None:
+        """Checks that every tensor of the plan is there with its right shape. Raises ValueError naming the first that is not."""
+
+    def allocate_kv(self, pages: int) -> int:
+        """Allocates the KV pages (16 tokens each, all layers); returns the bytes. Raises MemoryError."""
+
+    @property
+    def kv_bytes_per_page(self) -> int: ...
+    @property
+    def weight_bytes(self) -> int: ...
+    @property
+    def huge_page_bytes(self) -> int:
+        """Bytes of weights and KV in memory for which huge pages were granted or advised."""
+
+    def zero_pages(self, pages: NDArray[np.int32]) -> None:
+        """Zeroes pages before they are handed out."""
+
+    def step(
+        self,
+        tokens: NDArray[np.int32],  # [T], sequences one after another
+        starts: NDArray[np.int32],  # [S+1], offsets of each sequence's tokens in `tokens`
+        positions: NDArray[np.int32],  # [S], absolute position of each sequence's first token of this step
+        page_table: NDArray[np.int32],  # [P], page numbers, sequences one after another
+        page_starts: NDArray[np.int32],  # [S+1]
+        sample_rows: NDArray[np.int32],  # [R], rows of `tokens` after which a token is drawn (or logits are wanted)
+        samplers: Sequence[SamplerConfig] | None,  # [R]; None: no drawing, logits only
+        histories: Sequence[tuple[NDArray[np.int32], int] | None],  # [R] (prompt+output tokens, prompt length) where penalties need it
+        *,
+        return_logits: bool = False,
+    ) -> StepResult:
+        """Runs one ragged batch: prefill chunks and decode rows mixed. Position t of a sequence is stored in its page
+        t // 16, slot t % 16, which must be in its page table. Raises ValueError on anything out of range."""
