@@ -1,0 +1,12 @@
+#include "kernels/shared/kernel_table-inl.h"
+
+namespace tokenmill::TOKENMILL_SET_NAMESPACE {
+
+namespace {
+constexpr CpuFeatureMask kRequired = feature_bit(CpuFeature::avx) | feature_bit(CpuFeature::avx2) |
+                                     feature_bit(CpuFeature::fma) | feature_bit(CpuFeature::f16c);
+}  // namespace
+
+constinit const KernelSet kernel_set = TOKENMILL_KERNEL_TABLE("x86_avx2", kRequired, 100, 16);
+
+}  // namespace tokenmill::TOKENMILL_SET_NAMESPACE
