@@ -1,0 +1,13 @@
+"""Qwen3 (dense): an RMS norm over each query and key head before RoPE, head_dim from attention.key_length."""
+
+from __future__ import annotations
+
+from tokenmill.models.shared.dense_decoder import DenseTraits, plan_dense
+from tokenmill.models.shared.metadata import Metadata
+from tokenmill.vocabulary.layer_plan import ModelPlan
+from tokenmill.vocabulary.model_file import ModelFile
+
+
+def plan(model_file: ModelFile, metadata: Metadata) -> ModelPlan:
+    """The plan of a qwen3 model. Errors are those of `plan_model`."""
+    return plan_dense(model_file, metadata, DenseTraits(rope_style="half", head_norms=True))
