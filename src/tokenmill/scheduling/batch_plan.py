@@ -1,4 +1,4 @@
-"""What one engine step computes, and what came of it. Both are data: the scheduler writes the plan, a runner answers."""
+"""What one engine step computes and what came of it, as data: the scheduler writes the plan, a runner answers it."""
 
 from __future__ import annotations
 
