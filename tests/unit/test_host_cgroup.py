@@ -155,7 +155,8 @@ def test_several_mounts_of_one_hierarchy_give_the_tightest(tree: HostTree) -> No
     tree.write("/proc/self/cgroup", "0::/pod/main")
     tree.write(
         "/proc/self/mountinfo",
-        "30 22 0:26 /pod/main /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n31 22 0:26 / /host/cgroup rw - cgroup2 cgroup2 rw",
+        "30 22 0:26 /pod/main /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
+        "31 22 0:26 / /host/cgroup rw - cgroup2 cgroup2 rw",
     )
     tree.write("/sys/fs/cgroup/cpu.max", "400000 100000").write("/host/cgroup/pod/cpu.max", "200000 100000")
     quota = read_limits(tree.root).quota
