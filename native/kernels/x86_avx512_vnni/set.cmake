@@ -1,3 +1,0 @@
-tokenmill_kernel_set(x86_avx512_vnni
-  PROCESSORS "^(x86_64|AMD64|amd64)$"
-  FLAGS -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni)
