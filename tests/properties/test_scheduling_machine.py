@@ -16,8 +16,8 @@ from tokenmill.vocabulary.generation import FinishReason, GenerationRequest, Sam
 
 class Traffic(RuleBasedStateMachine):
     @initialize(
-        context_pages=st.integers(1, 6),
-        spare_pages=st.integers(0, 10),
+        context_pages=st.integers(1, 16),
+        spare_pages=st.integers(0, 6),
         max_sequences=st.integers(1, 5),
         spare_tokens=st.integers(1, 40),
         queue_limit=st.integers(1, 6),
@@ -38,16 +38,17 @@ class Traffic(RuleBasedStateMachine):
         self.plan: BatchPlan | None = None
         self.clock = 0.0
 
-    @rule(prompt=st.lists(st.integers(0, 96), min_size=1, max_size=95), max_tokens=st.integers(1, 100) | st.none())
+    @rule(prompt=st.lists(st.integers(0, 96), min_size=1, max_size=95), max_tokens=st.integers(1, 260) | st.none())
     def add(self, prompt: list[int], max_tokens: int | None) -> None:
         asked = GenerationRequest(tuple(prompt[: self.limits.context_length - 1]), SamplingParams(), max_tokens)
-        waiting = self.scheduler.state.waiting
+        state = self.scheduler.state
+        full = state.running + state.waiting >= self.limits.max_sequences + self.limits.queue_limit
         try:
             sequence_id = self.scheduler.add(asked)
         except OverloadedError:
-            assert waiting >= self.limits.queue_limit
+            assert full
             return
-        assert waiting < self.limits.queue_limit
+        assert not full
         self.requests[sequence_id] = asked
         self.outputs[sequence_id] = []
         self.alive.add(sequence_id)

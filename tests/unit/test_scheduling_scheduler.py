@@ -135,9 +135,9 @@ def test_requests_that_cannot_be_served_are_refused_with_the_numbers() -> None:
         scheduler.add(request([]))
     with pytest.raises(RequestError, match="max_tokens is 0"):
         scheduler.add(request([1], 0))
-    for _ in range(8):
+    for _ in range(4 + 8):
         scheduler.add(request([1]))
-    with pytest.raises(OverloadedError, match="8 requests wait"):
+    with pytest.raises(OverloadedError, match="12 sequences are running or waiting"):
         scheduler.add(request([1]))
 
 

@@ -30,7 +30,7 @@ class SchedulerLimits:
         page_count: KV pages; they must hold one sequence of context_length.
         max_sequences: most sequences in one step.
         step_tokens: most tokens in one step; at least max_sequences + 1, so that decoding cannot starve a prefill.
-        queue_limit: most sequences that wait for their first step.
+        queue_limit: most sequences that wait beyond the max_sequences that may run.
     """
 
     context_length: int
@@ -109,7 +109,7 @@ class Scheduler:
 
         Raises:
             RequestError: an empty prompt, one that fills the context, or max_tokens below 1.
-            OverloadedError: queue_limit sequences wait already.
+            OverloadedError: the running sequences and the waiting line are full.
         """
         context = self.limits.context_length
         prompt = len(request.prompt_tokens)
@@ -123,8 +123,9 @@ class Scheduler:
             )
         if request.max_tokens is not None and request.max_tokens < 1:
             raise RequestError(f"max_tokens is {request.max_tokens}; it must be at least 1", parameter="max_tokens")
-        if len(self._waiting) >= self.limits.queue_limit:
-            raise OverloadedError(f"{len(self._waiting)} requests wait already, which is the limit", retry_after_s=1)
+        alive, most = len(self._running) + len(self._waiting), self.limits.max_sequences + self.limits.queue_limit
+        if alive >= most:
+            raise OverloadedError(f"{alive} sequences are running or waiting, which is the limit", retry_after_s=1)
         room = context - prompt
         sequence = ScheduledSequence(
             self._next_id, request, room if request.max_tokens is None else min(room, request.max_tokens)

@@ -55,6 +55,10 @@ class OverloadedError(TokenmillError):
         self.retry_after_s = max(1, retry_after_s)
 
 
+class UnavailableError(TokenmillError):
+    """The engine takes no requests: it is loading, draining, closed, or has failed."""
+
+
 class CapacityError(TokenmillError):
     """The host cannot hold what was asked for (weights, KV cache); the message has the numbers."""
 
