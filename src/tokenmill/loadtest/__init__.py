@@ -1,0 +1,1 @@
+"""Load on a server over HTTP alone, so that any OpenAI-compatible server can be measured the same way."""
