@@ -1,0 +1,97 @@
+# Every target works from a fresh clone: it first makes .venv with what it needs. Nothing is installed outside .venv.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+JOBS ?= $(shell $(PYTHON) -c 'import os; print(len(os.sched_getaffinity(0)))')
+PYTEST_ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMPS := $(VENV)/stamps
+export CMAKE_BUILD_PARALLEL_LEVEL = $(JOBS)
+# Tests of the commands and of pip itself start processes of their own; they find the tools in .venv.
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+NATIVE_FILES := $(shell find native -name '*.cpp' -o -name '*.h' -o -name '*.cmake')
+CPP_FILES := $(filter %.cpp,$(NATIVE_FILES))
+TIDY_STAMPS := $(CPP_FILES:%=build/tidy/%.ok)
+
+.PHONY: help demo test check check-python check-native clang-format clang-tidy native-test tsan fuzz goldens bench clean
+
+help:  ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+# --- what the targets stand on -------------------------------------------------------------------------------------
+
+$(STAMPS)/pip:
+	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "Python 3.11 or newer, please: make PYTHON=python3.11"'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	mkdir -p $(STAMPS) && touch $@
+
+# Editable: Python files are used where they stand; native ones are built again when one of them changes.
+$(STAMPS)/package: $(STAMPS)/pip pyproject.toml CMakeLists.txt $(NATIVE_FILES)
+	$(BIN)/pip install --disable-pip-version-check --verbose --editable .
+	touch $@
+
+$(STAMPS)/test-tools: $(STAMPS)/pip pyproject.toml
+	$(BIN)/pip install --quiet --group test --group native
+	touch $@
+
+$(STAMPS)/lint-tools: $(STAMPS)/pip pyproject.toml
+	$(BIN)/pip install --quiet --group lint --group native
+	touch $@
+
+# --- for everybody -------------------------------------------------------------------------------------------------
+
+demo: $(STAMPS)/package  ## Build, pull the default model, serve it, load it, print latencies and cost
+	$(BIN)/python benchmarks/demo.py
+
+test: $(STAMPS)/package $(STAMPS)/test-tools native-test  ## All tests; with CI=true a skip is a failure
+	PYTHONPATH=tests/plugins $(BIN)/python -m pytest -p no_skips $(PYTEST_ARGS)
+
+check: check-python check-native  ## Linters, types, import rules and the fast tests
+	PYTHONPATH=tests/plugins $(BIN)/python -m pytest -p no_skips tests/unit tests/architecture $(PYTEST_ARGS)
+
+# --- parts of check ------------------------------------------------------------------------------------------------
+
+check-python: $(STAMPS)/package $(STAMPS)/lint-tools $(STAMPS)/test-tools
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+check-native: clang-format clang-tidy
+
+clang-format: $(STAMPS)/lint-tools
+	$(BIN)/clang-format --dry-run -Werror $(filter %.cpp %.h,$(NATIVE_FILES))
+
+clang-tidy: $(TIDY_STAMPS)
+
+build/tidy/compile_commands.json: $(STAMPS)/lint-tools CMakeLists.txt $(filter %.cmake,$(NATIVE_FILES)) $(CPP_FILES)
+	$(BIN)/cmake -S . -B build/tidy -G Ninja -DTOKENMILL_TESTS=ON --log-level=WARNING
+	touch $@
+
+# One stamp per file, so that only what changed is looked at again; any header may change what any file means.
+build/tidy/%.ok: % .clang-tidy $(filter %.h,$(NATIVE_FILES)) | build/tidy/compile_commands.json
+	@echo "clang-tidy $<"
+	@$(BIN)/clang-tidy --quiet -p build/tidy $< 2>/dev/null
+	@mkdir -p $(dir $@) && touch $@
+
+# --- native tests --------------------------------------------------------------------------------------------------
+
+native-test: $(STAMPS)/test-tools  ## Native tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	$(BIN)/cmake -S . -B build/asan -G Ninja -DTOKENMILL_TESTS=ON -DTOKENMILL_SANITIZE=address,undefined --log-level=WARNING
+	$(BIN)/cmake --build build/asan
+	$(BIN)/ctest --test-dir build/asan --output-on-failure --no-tests=error
+
+tsan: $(STAMPS)/test-tools  ## Native tests under ThreadSanitizer
+	$(BIN)/cmake -S . -B build/tsan -G Ninja -DTOKENMILL_TESTS=ON -DTOKENMILL_SANITIZE=thread --log-level=WARNING
+	$(BIN)/cmake --build build/tsan
+	$(BIN)/ctest --test-dir build/tsan --output-on-failure --no-tests=error
+
+clean:  ## Remove what the build made; .venv stays
+	rm -rf build dist
+	rm -f $(STAMPS)/package
