@@ -1,6 +1,7 @@
 // How a comparison of kernel sets says where they differ.
 #pragma once
 #include <bit>
+#include <concepts>
 #include <cstdint>
 #include <cstdio>
 #include <initializer_list>
@@ -19,7 +20,10 @@ inline uint32_t comparable(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   return (bits & 0x7FFFFFFFU) > 0x7F800000U ? 0x7FC00000U : bits;  // one NaN stands for all
 }
-inline uint32_t comparable(int64_t value) { return static_cast<uint32_t>(value); }
+template <std::integral T>
+uint32_t comparable(T value) {
+  return static_cast<uint32_t>(value);
+}
 
 // Empty when all elements are equal, else `what` and the first difference.
 template <typename T>
