@@ -1,0 +1,78 @@
+"""Byte-level BPE: a word's UTF-8 bytes, written as printable characters, merged by rank.
+
+The merging is done by the `tokenizers` library (a heap per word, so a word of n bytes costs n log n). Its rules agree
+with the reference tokenizer's except for merges that make a text which is no token; those get a provisional id here and
+fall apart again afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tokenizers import Tokenizer as MergeEngine
+from tokenizers import models, pre_tokenizers
+
+from tokenmill.text.pretokenizers import Splitter
+from tokenmill.text.token_table import TokenTable
+from tokenmill.vocabulary.errors import ModelFileError
+
+
+def _printable_bytes() -> list[str]:
+    """Character of each byte value: itself where it is printable Latin-1, else the next free one from U+0100 on."""
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    characters = []
+    for value in range(256):
+        if value in printable:
+            characters.append(chr(value))
+        else:
+            characters.append(chr(0x100 + value - sum(1 for other in printable if other < value)))
+    return characters
+
+
+CHARACTER_OF_BYTE = _printable_bytes()
+BYTE_OF_CHARACTER = {character: bytes([value]) for value, character in enumerate(CHARACTER_OF_BYTE)}
+
+
+def decode_byte_level(text: str) -> bytes:
+    """Bytes of a token's text. A character outside the notation stands for its own UTF-8 bytes."""
+    return b"".join(BYTE_OF_CHARACTER.get(character) or character.encode() for character in text)
+
+
+class ByteLevelBpe:
+    """Encodes text without special tokens.
+
+    Args:
+        table: the tokens.
+        merges: `left right` in order of rank.
+        splitter: the pre-tokenizer.
+        ignore_merges: a word that is a token is taken as it is.
+
+    Raises:
+        ModelFileError: a merge is not a pair.
+    """
+
+    def __init__(self, table: TokenTable, merges: Sequence[str], splitter: Splitter, *, ignore_merges: bool) -> None:
+        self._splitter = splitter
+        vocabulary = dict(table.id_of)
+        pairs: dict[tuple[str, str], None] = {}
+        for rank, merge in enumerate(merges):
+            left, _, right = merge[1:].partition(" ")
+            left = merge[:1] + left
+            if not right:
+                raise ModelFileError(f"merge {rank} is not a pair", where="tokenizer.ggml.merges")
+            pairs.setdefault((left, right))
+            for text in (left, right, left + right):
+                vocabulary.setdefault(text, len(vocabulary))
+        self._provisional = {
+            token: [table.id_of[character] for character in text if character.isascii() and character in table.id_of]
+            for text, token in list(vocabulary.items())[len(table.id_of) :]
+        }
+        self._engine = MergeEngine(models.BPE(vocab=vocabulary, merges=list(pairs), ignore_merges=ignore_merges))
+        self._engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of `text`, which holds no lone surrogates."""
+        ids: list[int] = self._engine.encode(self._splitter.split(text), is_pretokenized=True).ids
+        if self._provisional and not self._provisional.keys().isdisjoint(ids):
+            return [part for token in ids for part in self._provisional.get(token, (token,))]
+        return ids
