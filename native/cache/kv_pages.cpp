@@ -1,0 +1,31 @@
+#include "cache/kv_pages.h"
+
+#include <cstring>
+#include <limits>
+#include <new>
+
+namespace tokenmill {
+
+KvPages::KvPages(const std::vector<LayerShape>& layers) {
+  for (const LayerShape& shape : layers) {
+    // head_dim is a multiple of 8, so every head starts on a 256-byte boundary.
+    const uint64_t head_elements = static_cast<uint64_t>(shape.head_dim) * kPageTokens;
+    layers_.push_back({page_elements_, head_elements});
+    page_elements_ += 2 * head_elements * static_cast<uint64_t>(shape.kv_head_count);
+  }
+}
+
+void KvPages::allocate(int32_t pages) {
+  page_count_ = 0;
+  region_ = HugeRegion();
+  const uint64_t count = static_cast<uint64_t>(pages);
+  if (count > std::numeric_limits<uint64_t>::max() / 4 / page_bytes()) throw std::bad_alloc();
+  region_ = HugeRegion(count * page_bytes(), false);
+  page_count_ = pages;
+}
+
+void KvPages::zero(int32_t page) {
+  std::memset(region_.data() + static_cast<uint64_t>(page) * page_bytes(), 0, page_bytes());
+}
+
+}  // namespace tokenmill

@@ -1,0 +1,405 @@
+#include "decoder/forward_pass.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <new>
+
+#include "dispatch/dequantize.h"
+
+namespace tokenmill {
+namespace {
+
+// Pieces per thread and phase: enough that a core which loses its time slice leaves its work to the others.
+constexpr int64_t kPiecesPerThread = 6;
+
+// The largest magnitude that fp16 rounding leaves finite is just below 65520.
+constexpr float kHalfLimit = 65520.0F;
+
+bool all_below(const float* x, int64_t n, float limit) {
+  // A NaN's and an infinity's bits compare above those of every finite limit once the sign is gone.
+  const uint32_t bound = std::bit_cast<uint32_t>(limit);
+  uint32_t outside = 0;
+  for (int64_t i = 0; i < n; ++i) outside |= (std::bit_cast<uint32_t>(x[i]) & 0x7FFFFFFFU) >= bound ? 1U : 0U;
+  return outside == 0;
+}
+
+bool all_finite(const float* x, int64_t n) { return all_below(x, n, std::bit_cast<float>(0x7F800000U)); }
+
+}  // namespace
+
+ForwardPass::ForwardPass(const DecoderPlan& plan, const ModelOps& ops, const KernelSet& kernels, const KvPages& kv,
+                         ThreadPool& pool)
+    : plan_(plan), ops_(ops), kernels_(kernels), kv_(kv), pool_(pool), embedding_(plan.model.embedding_dim) {
+  int32_t max_group = 1;
+  for (const LayerPlan& layer : plan.layers) {
+    const AttentionPlan& attention = layer.attention;
+    max_query_dim_ = std::max<int64_t>(max_query_dim_, int64_t{attention.head_count} * attention.head_dim);
+    max_kv_dim_ = std::max<int64_t>(max_kv_dim_, int64_t{attention.kv_head_count} * attention.head_dim);
+    max_hidden_ = std::max<int64_t>(max_hidden_, layer.ffn.hidden);
+    max_group = std::max(max_group, attention.head_count / attention.kv_head_count);
+    max_head_dim_ = std::max<int64_t>(max_head_dim_, attention.head_dim);
+  }
+  for (const RopeTable& rope : ops.ropes) rope_width_ += rope.pairs();
+  for (const AttentionShape& shape : ops.shapes) schedules_.emplace_back(shape);
+  const int32_t queries = max_tile_queries(max_group);
+  threads_.resize(static_cast<size_t>(pool.size()));
+  for (ThreadScratch& scratch : threads_) {
+    scratch.scores.reserve(int64_t{queries} * kAttentionBlockTokens);
+    scratch.block_output.reserve(int64_t{queries} * max_head_dim_);
+    scratch.state_output.reserve(int64_t{queries} * max_head_dim_);
+    const size_t count = static_cast<size_t>(queries);
+    scratch.block_max.resize(count);
+    scratch.block_sum.resize(count);
+    scratch.state_max.resize(count);
+    scratch.state_sum.resize(count);
+    scratch.key_begin.resize(count);
+    scratch.key_end.resize(count);
+    scratch.file_row.resize(row_bytes(ops.token_embedding->format, static_cast<uint64_t>(embedding_)));
+  }
+}
+
+void ForwardPass::prepare(const StepInput& input) {
+  const int64_t rows = input.rows();
+  const int64_t samples = static_cast<int64_t>(input.sample_rows.size());
+  const int64_t matmul_rows = std::max(rows, samples);
+  hidden_.reserve(rows * embedding_);
+  normed_.reserve(matmul_rows * embedding_);
+  query_.reserve(rows * max_query_dim_);
+  grouped_.reserve(rows * max_query_dim_);
+  key_.reserve(rows * max_kv_dim_);
+  value_.reserve(rows * max_kv_dim_);
+  projected_.reserve(rows * embedding_);
+  gate_.reserve(rows * max_hidden_);
+  up_.reserve(rows * max_hidden_);
+  rope_cos_.reserve(rows * rope_width_);
+  rope_sin_.reserve(rows * rope_width_);
+  const int64_t widest = matmul_rows * std::max({embedding_, max_query_dim_, max_hidden_});
+  quantized_.q.reserve(widest);
+  quantized_.scale.reserve(widest / kGroupSize);
+  quantized_.half_sums.reserve(widest / kHalfGroupSize);
+  row_bad_.assign(static_cast<size_t>(rows), 0);
+  row_flags_.assign(static_cast<size_t>(matmul_rows), 0);
+  sample_bad_.assign(static_cast<size_t>(samples), 0);
+
+  rows_.resize(static_cast<size_t>(rows));
+  for (int32_t s = 0; s < input.sequences(); ++s) {
+    const int32_t begin = input.starts[static_cast<size_t>(s)];
+    for (int32_t row = begin; row < input.starts[static_cast<size_t>(s) + 1]; ++row) {
+      rows_[static_cast<size_t>(row)] = {s, input.positions[static_cast<size_t>(s)] + (row - begin)};
+    }
+  }
+  int64_t partials = 0;
+  for (AttentionSchedule& schedule : schedules_) {
+    schedule.build(input, pool_.size());
+    partials = std::max(partials, schedule.partial_count());
+  }
+  partial_max_.reserve(partials);
+  partial_sum_.reserve(partials);
+  partial_output_.reserve(partials * max_head_dim_);
+}
+
+StepResult ForwardPass::run(const StepInput& input) {
+  StepResult result;
+  prepare(input);
+  const size_t samples = input.sample_rows.size();
+  const size_t logit_count = samples * static_cast<size_t>(plan_.model.vocab_size);
+  if (input.return_logits) result.logits.reset(new float[std::max<size_t>(logit_count, 1)]);
+  // Drawing changes the logits, so those that are handed out need storage of their own.
+  if (!input.return_logits || !input.samplers.empty()) logits_.reserve(static_cast<int64_t>(logit_count));
+  logits_out_ = input.return_logits && input.samplers.empty() ? result.logits.get() : logits_.data();
+  if (!input.samplers.empty()) result.sampled.resize(samples);
+  input_ = &input;
+  result_ = &result;
+  out_of_memory_.store(false, std::memory_order_relaxed);
+
+  pool_.run([this](int thread) { run_thread(thread); });
+
+  if (out_of_memory_.load(std::memory_order_relaxed)) throw std::bad_alloc();
+  result.nonfinite.assign(static_cast<size_t>(input.sequences()), 0);
+  for (size_t row = 0; row < rows_.size(); ++row) {
+    result.nonfinite[static_cast<size_t>(rows_[row].sequence)] |= row_bad_[row];
+  }
+  const auto sequence_of_sample = [&](size_t i) {
+    return static_cast<size_t>(rows_[static_cast<size_t>(input.sample_rows[i])].sequence);
+  };
+  for (size_t i = 0; i < samples; ++i) result.nonfinite[sequence_of_sample(i)] |= sample_bad_[i];
+  for (size_t i = 0; i < result.sampled.size(); ++i) {
+    if (result.nonfinite[sequence_of_sample(i)] != 0) result.sampled[i] = SampledToken{};
+  }
+  return result;
+}
+
+void ForwardPass::run_thread(int thread) {
+  if (thread == 0) phase_start_ = std::chrono::steady_clock::now();
+  embed(thread);
+  end_phase(thread, Phase::other);
+  for (size_t layer = 0; layer < ops_.layers.size(); ++layer) run_layer(thread, layer);
+  const int64_t samples = static_cast<int64_t>(input_->sample_rows.size());
+  if (samples == 0) return;
+  gather_sampled_rows();
+  end_phase(thread, Phase::other);
+  const MatmulJob job{ops_.output.weight, logits_out_};
+  matmul(&job, 1, normed_.data(), samples, embedding_);
+  end_phase(thread, Phase::matmul);
+  sample_tokens();
+  end_phase(thread, Phase::sampling);
+}
+
+void ForwardPass::run_layer(int thread, size_t layer) {
+  const LayerOps& ops = ops_.layers[layer];
+  const int64_t rows = input_->rows();
+  const int64_t query_dim = ops.query.weight->rows;
+  const int64_t hidden = ops.gate.weight->rows;
+
+  const MatmulJob inputs[] = {
+      {ops.query.weight, query_.data()}, {ops.key.weight, key_.data()}, {ops.value.weight, value_.data()}};
+  matmul(inputs, 3, normed_.data(), rows, embedding_);
+  end_phase(thread, Phase::matmul);
+  attention_inputs(layer);
+  end_phase(thread, Phase::other);
+  attend(thread, layer);
+  end_phase(thread, Phase::attention);
+  attention_result(thread, layer);
+  end_phase(thread, Phase::other);
+  const MatmulJob attention_output{ops.output.weight, projected_.data()};
+  matmul(&attention_output, 1, query_.data(), rows, query_dim);
+  end_phase(thread, Phase::matmul);
+  feed_forward_input(layer);
+  end_phase(thread, Phase::other);
+  const MatmulJob gate_and_up[] = {{ops.gate.weight, gate_.data()}, {ops.up.weight, up_.data()}};
+  matmul(gate_and_up, 2, normed_.data(), rows, embedding_);
+  end_phase(thread, Phase::matmul);
+  activate(layer);
+  end_phase(thread, Phase::other);
+  const MatmulJob down{ops.down.weight, projected_.data()};
+  matmul(&down, 1, gate_.data(), rows, hidden);
+  end_phase(thread, Phase::matmul);
+  layer_result(layer);
+  end_phase(thread, Phase::other);
+}
+
+void ForwardPass::end_phase(int thread, Phase phase) {
+  pool_.barrier();
+  if (thread != 0) return;
+  const auto now = std::chrono::steady_clock::now();
+  result_->phase_seconds[static_cast<int>(phase)] += std::chrono::duration<double>(now - phase_start_).count();
+  phase_start_ = now;
+}
+
+template <class Work>
+void ForwardPass::for_rows(int64_t rows, Work work) {
+  const int64_t piece = std::max<int64_t>(1, rows / (pool_.size() * kPiecesPerThread));
+  for (int64_t begin = pool_.claim(piece); begin < rows; begin = pool_.claim(piece)) {
+    work(begin, std::min(begin + piece, rows));
+  }
+}
+
+void ForwardPass::matmul(const MatmulJob* jobs, int count, const float* x, int64_t rows, int64_t k) {
+  const Activations activations{rows, k, x, quantized_.q.data(), quantized_.scale.data(), quantized_.half_sums.data()};
+  const auto panels_of = [&](const MatmulJob& job) {
+    return (job.weight->rows + kernels_.panel_rows - 1) / kernels_.panel_rows;
+  };
+  int64_t total = 0;
+  for (int i = 0; i < count; ++i) total += panels_of(jobs[i]);
+  // The panels of all jobs are numbered through; a piece may end one job and begin the next.
+  const int64_t piece = std::max<int64_t>(1, total / (pool_.size() * kPiecesPerThread));
+  for (int64_t begin = pool_.claim(piece); begin < total; begin = pool_.claim(piece)) {
+    const int64_t end = std::min(begin + piece, total);
+    int64_t first = 0;  // number of the job's first panel
+    for (int i = 0; i < count; ++i) {
+      const int64_t panels = panels_of(jobs[i]);
+      const int64_t from = std::max(begin, first) - first;
+      const int64_t to = std::min(end - first, panels);
+      if (from < to) {
+        kernels_.matmul[static_cast<int>(jobs[i].weight->format)](*jobs[i].weight, activations, from, to, jobs[i].y,
+                                                                  jobs[i].weight->rows);
+      }
+      first += panels;
+    }
+  }
+}
+
+void ForwardPass::prepare_input(const float* x, int64_t k, int64_t begin, int64_t end, bool quantize, uint8_t* bad) {
+  if (!quantize) {
+    for (int64_t row = begin; row < end; ++row) bad[row] |= all_finite(x + row * k, k) ? 0 : 1;
+    return;
+  }
+  const int64_t groups = k / kGroupSize;
+  const QuantizedOut out{quantized_.q.data() + begin * k, quantized_.scale.data() + begin * groups,
+                         quantized_.half_sums.data() + begin * groups * 2};
+  kernels_.quantize_rows(x + begin * k, k, end - begin, k, out, row_flags_.data() + begin);
+  for (int64_t row = begin; row < end; ++row) bad[row] |= row_flags_[static_cast<size_t>(row)];
+}
+
+void ForwardPass::normalize_for_layer(size_t layer, int64_t begin, int64_t end) {
+  if (layer == ops_.layers.size()) return;  // after the last layer only sampled rows are normalized
+  const LayerOps& ops = ops_.layers[layer];
+  kernels_.rms_norm(hidden_.data() + begin * embedding_, embedding_, ops.attention_norm, plan_.model.norm_epsilon,
+                    end - begin, embedding_, normed_.data() + begin * embedding_, embedding_);
+  const bool quantize =
+      ops.query.needs_quantized_input() || ops.key.needs_quantized_input() || ops.value.needs_quantized_input();
+  prepare_input(normed_.data(), embedding_, begin, end, quantize, row_bad_.data());
+}
+
+void ForwardPass::embed(int thread) {
+  const PackedMatrix& table = *ops_.token_embedding;
+  std::vector<uint8_t>& file_row = threads_[static_cast<size_t>(thread)].file_row;
+  const float scale = plan_.model.embedding_scale;
+  for_rows(input_->rows(), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      float* out = hidden_.data() + row * embedding_;
+      kernels_.unpack_row(table, input_->tokens[static_cast<size_t>(row)], file_row.data());
+      dequantize_row(table.format, file_row.data(), embedding_, out);
+      if (scale != 1.0F) {
+        for (int64_t i = 0; i < embedding_; ++i) out[i] *= scale;
+      }
+      int64_t at = row * rope_width_;
+      for (const RopeTable& rope : ops_.ropes) {
+        rope.fill(rows_[static_cast<size_t>(row)].position, rope_cos_.data() + at, rope_sin_.data() + at);
+        at += rope.pairs();
+      }
+    }
+    normalize_for_layer(0, begin, end);
+  });
+}
+
+void ForwardPass::attention_inputs(size_t layer) {
+  const LayerOps& ops = ops_.layers[layer];
+  const AttentionPlan& plan = ops.plan->attention;
+  const float epsilon = plan_.model.norm_epsilon;
+  const int64_t head_dim = plan.head_dim;
+  const int64_t query_dim = plan.head_count * head_dim;
+  const int64_t kv_dim = plan.kv_head_count * head_dim;
+  const int64_t group_dim = query_dim / plan.kv_head_count;
+  int64_t rope_at = 0;
+  for (int32_t i = 0; i < ops.rope; ++i) rope_at += ops_.ropes[static_cast<size_t>(i)].pairs();
+
+  for_rows(input_->rows(), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      float* query = query_.data() + row * query_dim;
+      float* key = key_.data() + row * kv_dim;
+      float* value = value_.data() + row * kv_dim;
+      if (ops.query.bias != nullptr) kernels_.add(query, ops.query.bias, query_dim);
+      if (ops.key.bias != nullptr) kernels_.add(key, ops.key.bias, kv_dim);
+      if (ops.value.bias != nullptr) kernels_.add(value, ops.value.bias, kv_dim);
+      if (ops.query_norm != nullptr) {
+        kernels_.rms_norm(query, head_dim, ops.query_norm, epsilon, plan.head_count, head_dim, query, head_dim);
+      }
+      if (ops.key_norm != nullptr) {
+        kernels_.rms_norm(key, head_dim, ops.key_norm, epsilon, plan.kv_head_count, head_dim, key, head_dim);
+      }
+      if (ops.rope >= 0) {
+        const float* cos = rope_cos_.data() + row * rope_width_ + rope_at;
+        const float* sin = rope_sin_.data() + row * rope_width_ + rope_at;
+        kernels_.rope(query, plan.head_count, head_dim, plan.rope.rotary_dim, plan.rope.style, cos, sin);
+        kernels_.rope(key, plan.kv_head_count, head_dim, plan.rope.rotary_dim, plan.rope.style, cos, sin);
+      }
+      if (!all_finite(query, query_dim) || !all_below(key, kv_dim, kHalfLimit) ||
+          !all_below(value, kv_dim, kHalfLimit)) {
+        row_bad_[static_cast<size_t>(row)] = 1;
+      }
+      store_row(layer, row, key, value);
+      for (int64_t kv_head = 0; kv_head < plan.kv_head_count; ++kv_head) {
+        std::memcpy(grouped_.data() + (kv_head * input_->rows() + row) * group_dim, query + kv_head * group_dim,
+                    static_cast<size_t>(group_dim) * sizeof(float));
+      }
+    }
+  });
+}
+
+void ForwardPass::attention_result(int thread, size_t layer) {
+  const LayerOps& ops = ops_.layers[layer];
+  const AttentionSchedule& schedule = schedules_[static_cast<size_t>(ops.schedule)];
+  const int64_t query_dim = ops.query.weight->rows;
+  for_rows(input_->rows(), [&](int64_t begin, int64_t end) {
+    if (schedule.partial_count() > 0) {
+      for (int64_t row = begin; row < end; ++row) {
+        const int32_t tile = schedule.split_tile_of_row()[static_cast<size_t>(row)];
+        if (tile >= 0) fold_split_row(thread, layer, schedule.tiles()[static_cast<size_t>(tile)], row);
+      }
+    }
+    prepare_input(query_.data(), query_dim, begin, end, ops.output.needs_quantized_input(), row_bad_.data());
+  });
+}
+
+void ForwardPass::add_to_hidden(const float* bias, const float* norm, int64_t begin, int64_t end) {
+  for (int64_t row = begin; row < end; ++row) {
+    float* projected = projected_.data() + row * embedding_;
+    if (bias != nullptr) kernels_.add(projected, bias, embedding_);
+    if (norm != nullptr) {
+      kernels_.rms_norm(projected, embedding_, norm, plan_.model.norm_epsilon, 1, embedding_, projected, embedding_);
+    }
+    kernels_.add(hidden_.data() + row * embedding_, projected, embedding_);
+  }
+}
+
+void ForwardPass::feed_forward_input(size_t layer) {
+  const LayerOps& ops = ops_.layers[layer];
+  for_rows(input_->rows(), [&](int64_t begin, int64_t end) {
+    add_to_hidden(ops.output.bias, ops.post_attention_norm, begin, end);
+    kernels_.rms_norm(hidden_.data() + begin * embedding_, embedding_, ops.ffn_norm, plan_.model.norm_epsilon,
+                      end - begin, embedding_, normed_.data() + begin * embedding_, embedding_);
+    prepare_input(normed_.data(), embedding_, begin, end,
+                  ops.gate.needs_quantized_input() || ops.up.needs_quantized_input(), row_bad_.data());
+  });
+}
+
+void ForwardPass::activate(size_t layer) {
+  const LayerOps& ops = ops_.layers[layer];
+  const int64_t hidden = ops.gate.weight->rows;
+  for_rows(input_->rows(), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      float* gate = gate_.data() + row * hidden;
+      float* up = up_.data() + row * hidden;
+      if (ops.gate.bias != nullptr) kernels_.add(gate, ops.gate.bias, hidden);
+      if (ops.up.bias != nullptr) kernels_.add(up, ops.up.bias, hidden);
+      kernels_.gated_activation(ops.plan->ffn.activation, gate, up, hidden, gate);
+    }
+    prepare_input(gate_.data(), hidden, begin, end, ops.down.needs_quantized_input(), row_bad_.data());
+  });
+}
+
+void ForwardPass::layer_result(size_t layer) {
+  const LayerOps& ops = ops_.layers[layer];
+  for_rows(input_->rows(), [&](int64_t begin, int64_t end) {
+    add_to_hidden(ops.down.bias, ops.post_ffn_norm, begin, end);
+    normalize_for_layer(layer + 1, begin, end);
+  });
+}
+
+void ForwardPass::gather_sampled_rows() {
+  for_rows(static_cast<int64_t>(sample_bad_.size()), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t row = input_->sample_rows[static_cast<size_t>(i)];
+      kernels_.rms_norm(hidden_.data() + row * embedding_, embedding_, ops_.output_norm, plan_.model.norm_epsilon, 1,
+                        embedding_, normed_.data() + i * embedding_, embedding_);
+    }
+    prepare_input(normed_.data(), embedding_, begin, end, ops_.output.needs_quantized_input(), sample_bad_.data());
+  });
+}
+
+void ForwardPass::sample_tokens() {
+  const int64_t vocab = plan_.model.vocab_size;
+  for_rows(static_cast<int64_t>(sample_bad_.size()), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const size_t at = static_cast<size_t>(i);
+      float* logits = logits_out_ + i * vocab;
+      if (ops_.output.bias != nullptr) kernels_.add(logits, ops_.output.bias, vocab);
+      if (!all_finite(logits, vocab)) sample_bad_[at] = 1;
+      if (input_->samplers.empty()) continue;
+      if (input_->return_logits)
+        std::memcpy(result_->logits.get() + i * vocab, logits, sizeof(float) * static_cast<size_t>(vocab));
+      // The drawn token stands one position after the row that gives its logits.
+      const uint64_t position = static_cast<uint64_t>(rows_[static_cast<size_t>(input_->sample_rows[at])].position) + 1;
+      const TokenHistory history = input_->histories.empty() ? TokenHistory{} : input_->histories[at];
+      try {
+        result_->sampled[at] = sample(logits, plan_.model.vocab_size, *input_->samplers[at], history, position);
+      } catch (const std::bad_alloc&) {
+        out_of_memory_.store(true, std::memory_order_relaxed);
+      }
+    }
+  });
+}
+
+}  // namespace tokenmill

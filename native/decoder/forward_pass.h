@@ -1,0 +1,128 @@
+// The forward pass of one step. All threads run the same list of phases with a barrier after each; inside a phase they
+// take pieces of work from a shared counter. A piece is a set of rows, of weight panels or of attention blocks: sums
+// over K are never cut, so who does what cannot change a bit.
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+#include "cache/kv_pages.h"
+#include "contract/kernel_set.h"
+#include "decoder/attention_schedule.h"
+#include "decoder/layer_ops.h"
+#include "decoder/step.h"
+#include "decoder/workspace.h"
+#include "threads/thread_pool.h"
+
+namespace tokenmill {
+
+class ForwardPass {
+ public:
+  // Everything given must outlive the object. Runs one step at a time.
+  ForwardPass(const DecoderPlan& plan, const ModelOps& ops, const KernelSet& kernels, const KvPages& kv,
+              ThreadPool& pool);
+
+  // `input` has passed StepChecker. Throws std::bad_alloc.
+  StepResult run(const StepInput& input);
+
+ private:
+  // The input of a matmul phase as the kernels want it; q, scale and half_sums are shared by all phases.
+  struct Quantized {
+    ScratchBuffer<int8_t> q;
+    ScratchBuffer<float> scale;
+    ScratchBuffer<int16_t> half_sums;
+  };
+  struct MatmulJob {
+    const PackedMatrix* weight;
+    float* y;
+  };
+  struct ThreadScratch {
+    ScratchBuffer<float> scores;
+    ScratchBuffer<float> block_output;
+    ScratchBuffer<float> state_output;
+    std::vector<float> block_max, block_sum, state_max, state_sum;
+    std::vector<int32_t> key_begin, key_end;
+    std::vector<uint8_t> file_row;
+  };
+  // Row-indexed facts of the batch.
+  struct RowInfo {
+    int32_t sequence;
+    int32_t position;
+  };
+
+  void prepare(const StepInput& input);
+  void run_thread(int thread);
+  void run_layer(int thread, size_t layer);
+
+  // Phases; end_phase() follows each. In forward_pass.cpp:
+  void embed(int thread);
+  void attention_inputs(size_t layer);
+  void attention_result(int thread, size_t layer);
+  void feed_forward_input(size_t layer);
+  void activate(size_t layer);
+  void layer_result(size_t layer);
+  void gather_sampled_rows();
+  void sample_tokens();
+  void matmul(const MatmulJob* jobs, int count, const float* x, int64_t rows, int64_t k);
+  // In forward_attention.cpp:
+  void attend(int thread, size_t layer);
+  void attend_unit(ThreadScratch& scratch, size_t layer, const AttentionSchedule& schedule, const AttentionUnit& unit,
+                   int32_t kv_head);
+  void attend_block(ThreadScratch& scratch, size_t layer, const QueryTile& tile, int32_t block, int32_t kv_head,
+                    float* max, float* sum, float* output);
+  void fold_split_row(int thread, size_t layer, const QueryTile& tile, int64_t row);
+
+  // Calls work(begin, end) for pieces of [0, rows) taken from the counter.
+  template <class Work>
+  void for_rows(int64_t rows, Work work);
+  // Quantizes rows [begin, end) of x ([rows][k]), or only looks for values that are not finite; marks such rows.
+  void prepare_input(const float* x, int64_t k, int64_t begin, int64_t end, bool quantize, uint8_t* bad);
+  void add_to_hidden(const float* bias, const float* norm, int64_t begin, int64_t end);
+  void normalize_for_layer(size_t layer, int64_t begin, int64_t end);
+  void store_row(size_t layer, int64_t row, const float* key, const float* value);
+  void end_phase(int thread, Phase phase);
+
+  const DecoderPlan& plan_;
+  const ModelOps& ops_;
+  const KernelSet& kernels_;
+  const KvPages& kv_;
+  ThreadPool& pool_;
+  int64_t embedding_;
+  int64_t max_query_dim_ = 0;
+  int64_t max_kv_dim_ = 0;
+  int64_t max_head_dim_ = 0;
+  int64_t max_hidden_ = 0;
+  int64_t rope_width_ = 0;  // floats of all tables of one row
+
+  std::vector<AttentionSchedule> schedules_;
+  std::vector<ThreadScratch> threads_;
+  std::vector<RowInfo> rows_;
+  std::vector<uint8_t> row_bad_;     // a non-finite value was met in this row
+  std::vector<uint8_t> sample_bad_;  // the same, for rows of sample_rows
+  std::vector<uint8_t> row_flags_;   // what the last quantization said
+  ScratchBuffer<float> hidden_;      // [T][embedding], the residual stream
+  ScratchBuffer<float> normed_;      // [T][embedding]
+  ScratchBuffer<float> query_;       // [T][query_dim]; after the attention phase: its result
+  ScratchBuffer<float> grouped_;     // [kv head][T][group][head_dim]: queries as attention reads them
+  ScratchBuffer<float> key_;         // [T][kv_dim]
+  ScratchBuffer<float> value_;       // [T][kv_dim]
+  ScratchBuffer<float> projected_;   // [T][embedding]: what is added to the residual stream
+  ScratchBuffer<float> gate_;        // [T][hidden]
+  ScratchBuffer<float> up_;          // [T][hidden]
+  ScratchBuffer<float> rope_cos_;    // [T][rope_width]
+  ScratchBuffer<float> rope_sin_;
+  ScratchBuffer<float> partial_max_;  // results of single blocks of split tiles: [KV head][block][query]
+  ScratchBuffer<float> partial_sum_;
+  ScratchBuffer<float> partial_output_;
+  ScratchBuffer<float> logits_;
+  Quantized quantized_;
+
+  const StepInput* input_ = nullptr;
+  StepResult* result_ = nullptr;
+  float* logits_out_ = nullptr;
+  std::atomic<bool> out_of_memory_{false};  // set inside a phase, read after the last barrier
+  std::chrono::steady_clock::time_point phase_start_;
+};
+
+}  // namespace tokenmill
