@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
-from tokenmill.weights.builtin_models import DEFAULT_MODEL as DEFAULT_MODEL
+from tokenmill.weights import builtin_models
+
+DEFAULT_MODEL = builtin_models.DEFAULT_MODEL
 
 Model = Annotated[
     str,

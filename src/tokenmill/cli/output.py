@@ -55,6 +55,14 @@ def facts_table(title: str) -> Table:
     return table
 
 
+def printable(text: str) -> str:
+    """Text that cannot steer a terminal: control characters but newline and tab are shown as escapes.
+
+    What a model says, or what its file holds, comes from strangers.
+    """
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+
+
 def human_bytes(count: float) -> str:
     """Bytes with a binary unit and three significant digits, such as "93.5 MiB"."""
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
