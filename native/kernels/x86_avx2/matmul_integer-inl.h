@@ -1,0 +1,391 @@
+// Dot kernels of the integer formats with AVX2.
+//
+// maddubs multiplies unsigned weights with signed activations and adds pairs into int16, saturating. Weights of at most
+// six bits cannot saturate a pair (2 * 63 * 127 < 2^15), and int16 additions wrap, so all that counts is that the final
+// int16 lane fits: it starts at minus offset * (sum of the activations that this lane sees), which leaves a sum of
+// signed weights times activations over 16 elements, at most 16 * 16 * 127 = 32,512 (Q6_K: 8 elements, 8 * 32 * 127).
+// Thus one widening madd serves a whole group. Q5_1 and Q5_K have no offset of their own and borrow 16, given back
+// after widening. Eight-bit weights (Q8_0, IQ4_NL) would saturate: they are widened to int16 (even and odd bytes) and
+// use madd.
+#pragma once
+#include <immintrin.h>
+
+#include "kernels/shared/matmul_panel16-inl.h"
+#include "kernels/shared/set_functions-inl.h"
+
+namespace tokenmill::TOKENMILL_SET_NAMESPACE {
+namespace {
+
+TOKENMILL_INLINE __m256i load256(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+
+TOKENMILL_INLINE __m256i broadcast_word(const int32_t* p) { return _mm256_set1_epi32(*p); }
+
+TOKENMILL_INLINE __m256 broadcast_float(const int32_t* p) { return _mm256_castsi256_ps(_mm256_set1_epi32(*p)); }
+
+TOKENMILL_INLINE __m256 load_halves(const uint8_t* p) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+
+// Scales (and minima, as what is added) of a unit, expanded to floats: [group][16 rows]; Q6_K: [half group][16 rows].
+struct UnitScales {
+  alignas(32) float scale[2 * kGroupsPerUnit * kRowsPerPanel];
+  alignas(32) float min[kGroupsPerUnit * kRowsPerPanel];
+};
+
+template <WeightFormat kFormat>
+TOKENMILL_INLINE void expand_scales(const uint8_t* unit, int groups, float* scale, float* min) {
+  constexpr ScaleKind kKind = panel_format(kFormat).scales;
+  const uint8_t* from = unit + unit_layout(kFormat, groups).scales;
+  if constexpr (kKind == ScaleKind::plain || kKind == ScaleKind::with_min) {
+    for (int i = 0; i < 2 * groups; ++i) {
+      _mm256_storeu_ps(scale + 8 * i, load_halves(from + 16 * i));
+      if constexpr (kKind == ScaleKind::with_min) {
+        _mm256_storeu_ps(min + 8 * i, load_halves(from + 32 * groups + 16 * i));
+      }
+    }
+  } else if constexpr (kKind == ScaleKind::superblock_min) {
+    const __m256i two_bits = _mm256_set1_epi32(0x30);
+    const __m256i four_bits = _mm256_set1_epi32(15);
+    for (int half = 0; half < 2; ++half) {
+      const uint8_t* low = from + 8 * half;
+      __m256i high = load256(from + 128 + 32 * half);
+      const __m256 d = load_halves(from + 192 + 16 * half);
+      const __m256 dmin = _mm256_xor_ps(load_halves(from + 224 + 16 * half), _mm256_set1_ps(-0.0F));
+      // Bits 0..1 to 4..5; later groups follow by shifting right.
+      const __m256i lowest = _mm256_slli_epi32(high, 4);
+      for (int g = 0; g < kGroupsPerUnit; ++g) {
+        const __m256i bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(low + 16 * g)));
+        const __m256i scale_high = g == 0 ? lowest : _mm256_srli_epi32(high, 4 * g - 4);
+        const __m256i min_high = g == 0 ? _mm256_slli_epi32(high, 2) : _mm256_srli_epi32(high, 4 * g - 2);
+        const __m256i s = _mm256_or_si256(_mm256_and_si256(bytes, four_bits), _mm256_and_si256(scale_high, two_bits));
+        const __m256i m = _mm256_or_si256(_mm256_srli_epi32(bytes, 4), _mm256_and_si256(min_high, two_bits));
+        _mm256_storeu_ps(scale + 16 * g + 8 * half, _mm256_mul_ps(d, _mm256_cvtepi32_ps(s)));
+        _mm256_storeu_ps(min + 16 * g + 8 * half, _mm256_mul_ps(dmin, _mm256_cvtepi32_ps(m)));
+      }
+    }
+  } else {
+    for (int half = 0; half < 2; ++half) {
+      const __m256 d = load_halves(from + 256 + 16 * half);
+      for (int i = 0; i < 2 * kGroupsPerUnit; ++i) {
+        const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from + 16 * i + 8 * half));
+        _mm256_storeu_ps(scale + 16 * i + 8 * half, _mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes))));
+      }
+    }
+  }
+}
+
+// The codebook of IQ4_NL plus 128.
+TOKENMILL_INLINE __m256i codebook() {
+  return _mm256_broadcastsi128_si256(
+      _mm_setr_epi8(1, 24, 45, 63, 79, 93, 106, 118, -127, -115, -103, -90, -75, -59, -39, -15));
+}
+
+// Weights as they lie in a panel's unit: rows 8 * half .. of elements 4c .. 4c+3 of group g, as unsigned bytes.
+template <WeightFormat kFormat>
+struct PackedWeights {
+  const uint8_t* unit;
+  const uint8_t* high;
+
+  TOKENMILL_INLINE __m256i load(int g, int c, int half) const {
+    constexpr PanelFormat kPanel = panel_format(kFormat);
+    const uint8_t* group = unit + g * kPanel.weight_bytes + 32 * half;
+    if constexpr (kFormat == WeightFormat::q8_0) {
+      return load256(group + c * kWeightVectorBytes);
+    }
+    const __m256i pair = load256(group + (c & 3) * kWeightVectorBytes);
+    __m256i w = _mm256_and_si256(c < 4 ? pair : _mm256_srli_epi16(pair, 4), _mm256_set1_epi8(15));
+    if constexpr (kFormat == WeightFormat::iq4_nl) {
+      w = _mm256_shuffle_epi8(codebook(), w);
+    }
+    if constexpr (kPanel.high_bits == 1) {
+      const __m256i bits = load256(high + g * kWeightVectorBytes + 32 * half);
+      const __m256i moved = c < 4 ? _mm256_slli_epi16(bits, 4 - c) : _mm256_srli_epi16(bits, c - 4);
+      w = _mm256_or_si256(w, _mm256_and_si256(moved, _mm256_set1_epi8(16)));
+    }
+    if constexpr (kPanel.high_bits == 2) {
+      const __m256i bits = load256(high + (2 * g + c / 4) * kWeightVectorBytes + 32 * half);
+      const int shift = 4 - 2 * (c & 3);
+      const __m256i moved = shift >= 0 ? _mm256_slli_epi16(bits, shift) : _mm256_srli_epi16(bits, -shift);
+      w = _mm256_or_si256(w, _mm256_and_si256(moved, _mm256_set1_epi8(0x30)));
+    }
+    return w;
+  }
+
+  // The same as int16: elements 4c, 4c+2 (odd = 0) or 4c+1, 4c+3 (odd = 1).
+  static TOKENMILL_INLINE __m256i widen(__m256i bytes, int odd) {
+    return odd != 0 ? _mm256_srli_epi16(bytes, 8) : _mm256_and_si256(bytes, _mm256_set1_epi16(0xFF));
+  }
+
+  TOKENMILL_INLINE __m256i load_wide(int g, int c, int odd, int half) const { return widen(load(g, c, half), odd); }
+};
+
+// Weights that `expand` has written: 64-byte vectors in the order of use.
+struct ExpandedWeights {
+  const uint8_t* bytes;
+
+  TOKENMILL_INLINE __m256i load(int g, int c, int half) const {
+    return load256(bytes + (g * 8 + c) * kWeightVectorBytes + 32 * half);
+  }
+  TOKENMILL_INLINE __m256i load_wide(int g, int c, int odd, int half) const {
+    return load256(bytes + ((g * 8 + c) * 2 + odd) * kWeightVectorBytes + 32 * half);
+  }
+};
+
+template <WeightFormat kFormatOfKernel>
+struct IntegerKernel {
+  static constexpr WeightFormat kFormat = kFormatOfKernel;
+  static constexpr PanelFormat kPanel = panel_format(kFormat);
+  static constexpr bool kWide = kPanel.offset == 128;  // eight-bit weights: int16 products of widened bytes
+  static constexpr bool kHalves = kPanel.scales == ScaleKind::superblock_half;
+  static constexpr bool kMin = kPanel.scales == ScaleKind::with_min || kPanel.scales == ScaleKind::superblock_min;
+  static constexpr bool kBorrows = kMin && kPanel.high_bits == 1;  // Q5_1, Q5_K
+  static constexpr int kLaneOffset = kBorrows ? 16 : kPanel.offset;
+  static constexpr bool kStartsAtBias = kLaneOffset != 0;
+
+  static constexpr int kMaxTile = 6;
+  static constexpr int kQuadWords = kWide ? 16 : 8;
+  static constexpr int kBlockGroups = kWide ? 16 : 32;
+  static constexpr int kGroupScratch = kWide ? 1024 : 512;
+  static constexpr int kScaleFloats = (kHalves ? 2 : 1) * kRowsPerPanel;
+  static constexpr int kScratchScales = kBlockGroups * kGroupScratch;
+  static constexpr int kScratchMins = kScratchScales + kBlockGroups * kScaleFloats * 4;
+  static constexpr int kScratchBytes = kScratchMins + (kMin ? kBlockGroups * kRowsPerPanel * 4 : 0);
+  static constexpr int kGroupFileBytes = unit_layout(kFormat, kGroupsPerUnit).bytes / kGroupsPerUnit;
+
+  static TOKENMILL_INLINE void pack_group(const int8_t* q, const int16_t* half_sums, int32_t* to, int32_t* bias0,
+                                          int32_t* bias1) {
+    const __m256i a = load256(q);
+    if constexpr (kWide) {
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_srai_epi16(_mm256_slli_epi16(a, 8), 8));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + 8), _mm256_srai_epi16(a, 8));
+      *bias0 = -kPanel.offset * (half_sums[0] + half_sums[1]);
+    } else {
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), a);
+      if constexpr (kStartsAtBias) {
+        // Per 32-bit lane of the dot: the int16 lanes see elements 4c, 4c+1 and 4c+2, 4c+3.
+        const __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), a);
+        __m128i first = _mm256_castsi256_si128(pairs);
+        __m128i second = _mm256_extracti128_si256(pairs, 1);
+        if constexpr (!kHalves) {
+          first = _mm_add_epi16(first, second);
+        }
+        *bias0 = lane_bias(first);
+        if constexpr (kHalves) {
+          *bias1 = lane_bias(second);
+        }
+      }
+      if constexpr (kBorrows) {
+        *bias1 = kLaneOffset * (half_sums[0] + half_sums[1]);
+      }
+    }
+  }
+
+  static TOKENMILL_INLINE int32_t lane_bias(__m128i pairs) {
+    pairs = _mm_add_epi16(pairs, _mm_shuffle_epi32(pairs, 0x4E));
+    pairs = _mm_add_epi16(pairs, _mm_shuffle_epi32(pairs, 0xB1));
+    return _mm_cvtsi128_si32(_mm_mullo_epi16(pairs, _mm_set1_epi16(-kLaneOffset)));
+  }
+
+  // acc = fma(float(dot), scale * activation scale, acc); with a minimum: acc = fma(min, scaled activation sum, acc).
+  template <int T>
+  static TOKENMILL_INLINE void accumulate(const __m256i (&dot)[T][2], const int32_t* record, const float* scale,
+                                          const float* min, __m256 (&sums)[T][2]) {
+    constexpr ActivationRecord kRecord{T, kQuadWords};
+    TOKENMILL_UNROLL
+    for (int t = 0; t < T; ++t) {
+      const __m256 activation_scale = broadcast_float(record + kRecord.scale() + t);
+      TOKENMILL_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        const __m256 factor = _mm256_mul_ps(_mm256_loadu_ps(scale + 8 * half), activation_scale);
+        sums[t][half] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[t][half]), factor, sums[t][half]);
+        if constexpr (kMin) {
+          sums[t][half] = _mm256_fmadd_ps(_mm256_loadu_ps(min + 8 * half),
+                                          broadcast_float(record + kRecord.scaled_sum() + t), sums[t][half]);
+        }
+      }
+    }
+  }
+
+  // Elements 4 * kBegin .. 4 * kEnd of a group in int16 lanes, widened at the end.
+  template <int T, int kBegin, int kEnd, typename Weights>
+  static TOKENMILL_INLINE void dot_narrow(const Weights& weights, int g, const int32_t* record, int bias,
+                                          __m256i (&dot)[T][2]) {
+    constexpr ActivationRecord kRecord{T, kQuadWords};
+    TOKENMILL_UNROLL
+    for (int c = kBegin; c < kEnd; ++c) {
+      const __m256i w0 = weights.load(g, c, 0);
+      const __m256i w1 = weights.load(g, c, 1);
+      TOKENMILL_UNROLL
+      for (int t = 0; t < T; ++t) {
+        const __m256i a = broadcast_word(record + t * kQuadWords + c);
+        const __m256i p0 = _mm256_maddubs_epi16(w0, a);
+        const __m256i p1 = _mm256_maddubs_epi16(w1, a);
+        if (c == kBegin) {
+          if constexpr (kStartsAtBias) {
+            const __m256i start = broadcast_word(record + kRecord.bias(bias) + t);
+            dot[t][0] = _mm256_add_epi16(start, p0);
+            dot[t][1] = _mm256_add_epi16(start, p1);
+          } else {
+            dot[t][0] = p0;
+            dot[t][1] = p1;
+          }
+        } else {
+          dot[t][0] = _mm256_add_epi16(dot[t][0], p0);
+          dot[t][1] = _mm256_add_epi16(dot[t][1], p1);
+        }
+      }
+    }
+    TOKENMILL_UNROLL
+    for (int t = 0; t < T; ++t) {
+      TOKENMILL_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        dot[t][half] = _mm256_madd_epi16(dot[t][half], _mm256_set1_epi16(1));
+        if constexpr (kBorrows) {
+          dot[t][half] = _mm256_add_epi32(dot[t][half], broadcast_word(record + kRecord.bias(1) + t));
+        }
+      }
+    }
+  }
+
+  template <int T, typename Weights>
+  static TOKENMILL_INLINE void dot_wide(const Weights& weights, int g, const int32_t* record, __m256i (&dot)[T][2]) {
+    constexpr ActivationRecord kRecord{T, kQuadWords};
+    TOKENMILL_UNROLL
+    for (int t = 0; t < T; ++t) {
+      dot[t][0] = broadcast_word(record + kRecord.bias(0) + t);
+      dot[t][1] = dot[t][0];
+    }
+    TOKENMILL_UNROLL
+    for (int c = 0; c < 8; ++c) {
+      TOKENMILL_UNROLL
+      for (int odd = 0; odd < 2; ++odd) {
+        const __m256i w0 = weights.load_wide(g, c, odd, 0);
+        const __m256i w1 = weights.load_wide(g, c, odd, 1);
+        TOKENMILL_UNROLL
+        for (int t = 0; t < T; ++t) {
+          const __m256i a = broadcast_word(record + t * kQuadWords + 8 * odd + c);
+          dot[t][0] = _mm256_add_epi32(dot[t][0], _mm256_madd_epi16(w0, a));
+          dot[t][1] = _mm256_add_epi32(dot[t][1], _mm256_madd_epi16(w1, a));
+        }
+      }
+    }
+  }
+
+  template <int T, typename Weights>
+  static TOKENMILL_INLINE void run_group(const Weights& weights, int g, const int32_t* record, const float* scale,
+                                         const float* min, __m256 (&sums)[T][2]) {
+    __m256i dot[T][2];
+    if constexpr (kHalves) {
+      dot_narrow<T, 0, 4>(weights, g, record, 0, dot);
+      accumulate<T>(dot, record, scale, min, sums);
+      dot_narrow<T, 4, 8>(weights, g, record, 1, dot);
+      accumulate<T>(dot, record, scale + kRowsPerPanel, min, sums);
+    } else {
+      if constexpr (kWide) {
+        dot_wide<T>(weights, g, record, dot);
+      } else {
+        dot_narrow<T, 0, 8>(weights, g, record, 0, dot);
+      }
+      accumulate<T>(dot, record, scale, min, sums);
+    }
+  }
+
+  template <int T>
+  static TOKENMILL_INLINE void load_sums(const float* y, int64_t stride, bool first, __m256 (&sums)[T][2]) {
+    TOKENMILL_UNROLL
+    for (int t = 0; t < T; ++t) {
+      sums[t][0] = first ? _mm256_setzero_ps() : _mm256_loadu_ps(y + t * stride);
+      sums[t][1] = first ? _mm256_setzero_ps() : _mm256_loadu_ps(y + t * stride + 8);
+    }
+  }
+
+  template <int T>
+  static TOKENMILL_INLINE void store_sums(const __m256 (&sums)[T][2], float* y, int64_t stride) {
+    TOKENMILL_UNROLL
+    for (int t = 0; t < T; ++t) {
+      _mm256_storeu_ps(y + t * stride, sums[t][0]);
+      _mm256_storeu_ps(y + t * stride + 8, sums[t][1]);
+    }
+  }
+
+  static TOKENMILL_INLINE void prefetch_group(const uint8_t* p) {
+    TOKENMILL_UNROLL
+    for (int at = 0; at < kGroupFileBytes; at += 64) {
+      _mm_prefetch(reinterpret_cast<const char*>(p + at), _MM_HINT_T0);
+    }
+  }
+
+  // Units of one panel, straight from the packed weights.
+  template <int T>
+  static __attribute__((noinline)) void stream(const uint8_t* unit, int64_t groups, const int32_t* records, float* y,
+                                               int64_t stride, bool first) {
+    constexpr int kRecordWords = ActivationRecord{T, kQuadWords}.words();
+    constexpr int kPrefetchBytes = 4096;
+    __m256 sums[T][2];
+    load_sums<T>(y, stride, first, sums);
+    UnitScales scales;
+    for (int64_t done = 0; done < groups; done += kGroupsPerUnit) {
+      const int n = groups_in_unit(groups - done, 0);
+      const UnitLayout layout = unit_layout(kFormat, n);
+      expand_scales<kFormat>(unit, n, scales.scale, scales.min);
+      const PackedWeights<kFormat> weights{unit, unit + layout.high_bits};
+      for (int g = 0; g < n; ++g, records += kRecordWords) {
+        prefetch_group(unit + kPrefetchBytes + g * kGroupFileBytes);
+        run_group<T>(weights, g, records, scales.scale + g * kScaleFloats, scales.min + g * kRowsPerPanel, sums);
+      }
+      unit += layout.bytes;
+    }
+    store_sums<T>(sums, y, stride);
+  }
+
+  // Expands at most kBlockGroups groups of one panel.
+  static __attribute__((noinline)) void expand(const uint8_t* unit, int64_t groups, uint8_t* scratch) {
+    auto* scale = reinterpret_cast<float*>(scratch + kScratchScales);
+    auto* min = reinterpret_cast<float*>(scratch + kScratchMins);
+    for (int64_t done = 0; done < groups; done += kGroupsPerUnit) {
+      const int n = groups_in_unit(groups - done, 0);
+      const UnitLayout layout = unit_layout(kFormat, n);
+      expand_scales<kFormat>(unit, n, scale + done * kScaleFloats, min + (kMin ? done * kRowsPerPanel : 0));
+      const PackedWeights<kFormat> weights{unit, unit + layout.high_bits};
+      for (int g = 0; g < n; ++g, scratch += kGroupScratch) {
+        TOKENMILL_UNROLL
+        for (int c = 0; c < 8; ++c) {
+          TOKENMILL_UNROLL
+          for (int half = 0; half < 2; ++half) {
+            const __m256i w = weights.load(g, c, half);
+            auto* to = reinterpret_cast<__m256i*>(scratch + c * (kGroupScratch / 8) + 32 * half);
+            if constexpr (kWide) {
+              _mm256_store_si256(to, weights.widen(w, 0));
+              _mm256_store_si256(to + 2, weights.widen(w, 1));
+            } else {
+              _mm256_store_si256(to, w);
+            }
+          }
+        }
+      }
+      unit += layout.bytes;
+    }
+  }
+
+  // One tile of tokens over an expanded block. `next` (may be null): weights to prefetch meanwhile.
+  template <int T>
+  static __attribute__((noinline)) void expanded(const uint8_t* scratch, int64_t groups, const int32_t* records,
+                                                 float* y, int64_t stride, bool first, const uint8_t* next) {
+    constexpr int kRecordWords = ActivationRecord{T, kQuadWords}.words();
+    const auto* scale = reinterpret_cast<const float*>(scratch + kScratchScales);
+    const auto* min = reinterpret_cast<const float*>(scratch + kScratchMins);
+    __m256 sums[T][2];
+    load_sums<T>(y, stride, first, sums);
+    for (int64_t g = 0; g < groups; ++g, records += kRecordWords) {
+      if (next != nullptr) {
+        prefetch_group(next + g * kGroupFileBytes);
+      }
+      run_group<T>(ExpandedWeights{scratch + g * kGroupScratch}, 0, records, scale + g * kScaleFloats,
+                   min + g * kRowsPerPanel, sums);
+    }
+    store_sums<T>(sums, y, stride);
+  }
+};
+
+}  // namespace
+}  // namespace tokenmill::TOKENMILL_SET_NAMESPACE
