@@ -68,6 +68,7 @@ UNSUPPORTED_TYPES: dict[int, str] = {
     38: "IQ4_NL_8_8 (removed from GGUF)",
     39: "MXFP4",
     40: "NVFP4",
+    41: "Q1_0",
 }
 
 
