@@ -33,7 +33,7 @@ void attend_one_query(const AttentionBlock& block, int query) {
     weight[key] = exp(weight[key] - largest);
     lane[key % 16] += weight[key];
   }
-  block.max[query] = largest;
+  block.max[query] = largest + 0.0F;  // +0 for a zero of either sign, whichever came first
   block.sum[query] = fold_lanes(lane);
   float* output = block.output + static_cast<int64_t>(query) * block.head_dim;
   for (int d = 0; d < block.head_dim; ++d) {
