@@ -77,7 +77,7 @@ build/tidy/compile_commands.json: $(STAMPS)/lint-tools CMakeLists.txt $(filter %
 # One stamp per file, so that only what changed is looked at again; any header may change what any file means.
 build/tidy/%.ok: % .clang-tidy $(filter %.h,$(NATIVE_FILES)) | build/tidy/compile_commands.json
 	@echo "clang-tidy $<"
-	@$(BIN)/clang-tidy --quiet -p build/tidy $< 2>/dev/null
+	@report=$$($(BIN)/clang-tidy --quiet -p build/tidy $< 2>&1) || { echo "$$report"; exit 1; }
 	@mkdir -p $(dir $@) && touch $@
 
 # --- native tests --------------------------------------------------------------------------------------------------
