@@ -39,6 +39,7 @@ class Tokenizer:
         add_eos: whether `add_special` also appends EOS (rare in generating models).
         add_space_prefix: SentencePiece's rule: text after the start or after a special token gains a leading space.
         stop_ids: every token that ends a generation.
+        control_texts: what `parse_special` turns into control tokens, longest first.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Tokenizer:
         specials = [token for token, kind in enumerate(table.kinds) if kind & _SPECIAL]
         # Longest first, as a special token may contain another; among equals the lower id.
         self._specials = sorted(specials, key=lambda token: -len(table.texts[token].encode()))
+        self.control_texts = tuple(table.texts[token] for token in self._specials if table.kinds[token] & _NOT_TEXT)
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, MetadataValue]) -> Tokenizer:
@@ -157,10 +159,6 @@ class Tokenizer:
                     finer.append(fragment)
             fragments = finer
         return fragments
-
-    def control_texts(self) -> list[str]:
-        """Texts that `parse_special` turns into control tokens, longest first."""
-        return [self._table.texts[token] for token in self._specials if self._table.kinds[token] & _NOT_TEXT]
 
     def is_control(self, token_id: int) -> bool:
         """Whether the token is a control (or unknown) token, which is no part of the text."""
