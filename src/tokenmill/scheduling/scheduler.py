@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from tokenmill.scheduling.batch_plan import PAGE_TOKENS, BatchPlan, SequenceResult, SequenceStep, StepResults
 from tokenmill.scheduling.page_ledger import PageLedger, pages_for
 from tokenmill.scheduling.sequence import ScheduledSequence
-from tokenmill.vocabulary.errors import OverloadedError, RequestError
+from tokenmill.vocabulary.errors import ContextLengthError, OverloadedError, RequestError
 from tokenmill.vocabulary.generation import FinishReason, GenerationRequest, TokenEvent
 
 
@@ -108,7 +108,8 @@ class Scheduler:
         """Puts a request at the end of the line and returns its sequence id.
 
         Raises:
-            RequestError: an empty prompt, one that fills the context, or max_tokens below 1.
+            ContextLengthError: the prompt fills the context.
+            RequestError: the prompt is empty, or max_tokens is below 1.
             OverloadedError: the running sequences and the waiting line are full.
         """
         context = self.limits.context_length
@@ -116,7 +117,7 @@ class Scheduler:
         if prompt == 0:
             raise RequestError("the prompt is empty; at least one token is needed", parameter="prompt")
         if prompt >= context:
-            raise RequestError(
+            raise ContextLengthError(
                 f"the prompt has {prompt} tokens, but the context holds {context} and needs room for at least one more",
                 parameter="prompt",
                 hint="shorten the prompt, or start the server with a larger context",

@@ -47,6 +47,10 @@ class RequestError(TokenmillError):
         self.parameter = parameter
 
 
+class ContextLengthError(RequestError):
+    """The prompt does not fit the context; the message has both numbers."""
+
+
 class OverloadedError(TokenmillError):
     """The queue is full. `retry_after_s` is a whole number of seconds, at least 1."""
 

@@ -1,0 +1,1 @@
+"""One file per group of addresses; each has a list `routes`."""
