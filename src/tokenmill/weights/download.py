@@ -10,7 +10,6 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
 from dataclasses import dataclass
 from email.message import Message
 from pathlib import Path
@@ -23,6 +22,7 @@ from tokenmill.weights.progress import Progress
 _CHUNK_BYTES = 1 << 20
 _TIMEOUT_SECONDS = 30.0
 _TRIES_WITHOUT_PROGRESS = 5
+_FIRST_WAIT_SECONDS = 0.5
 _RETRIED_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
@@ -36,13 +36,7 @@ class RemoteFile:
     sha256: str | None
 
 
-def download(
-    file: RemoteFile,
-    target: Path,
-    headers: dict[str, str],
-    progress: Progress,
-    sleep: Callable[[float], None] = time.sleep,
-) -> None:
+def download(file: RemoteFile, target: Path, headers: dict[str, str], progress: Progress) -> None:
     """Downloads to `target`. What arrived is kept in `target`.part when it fails, and the next try continues it.
 
     Args:
@@ -50,7 +44,6 @@ def download(
         target: its place; its folder exists.
         headers: sent to the server of `file.url` only, not to another host that it redirects to.
         progress: told about every chunk; what a former try left counts as done.
-        sleep: waits between tries; tests hand in their own.
 
     Raises:
         FetchError: refused, unreachable, or not the file that was asked for.
@@ -59,16 +52,14 @@ def download(
     part = target.with_name(target.name + ".part")
     progress.stage(f"downloading {file.name}", file.nbytes)
     try:
-        _fill(file, part, headers, progress, sleep)
+        _fill(file, part, headers, progress)
         _verify(file, part, progress)
         part.replace(target)
     except OSError as error:
         raise unwritable(target.parent, error) from error
 
 
-def _fill(
-    file: RemoteFile, part: Path, headers: dict[str, str], progress: Progress, sleep: Callable[[float], None]
-) -> None:
+def _fill(file: RemoteFile, part: Path, headers: dict[str, str], progress: Progress) -> None:
     """Requests ranges until `part` has the file's size."""
     failures = 0
     with part.open("ab") as output:
@@ -86,7 +77,7 @@ def _fill(
                     hint="try again later: it continues where it stopped",
                 )
             if output.tell() < file.nbytes:
-                sleep(min(8.0, 0.5 * 2**failures))
+                time.sleep(min(8.0, _FIRST_WAIT_SECONDS * 2**failures))
         output.flush()
         os.fsync(output.fileno())
 
