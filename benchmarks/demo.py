@@ -1,4 +1,4 @@
-"""`make demo`: pulls the default model, serves it, sends it concurrent chats, and prints what they saw and what it costs."""
+"""`make demo`: pulls the default model, serves it, sends it concurrent chats, prints latencies, rate and cost."""
 
 from __future__ import annotations
 

@@ -54,13 +54,19 @@ Seed = Annotated[
     typer.Option("--seed", min=0, help="Same seed, same text. Default: a new one.", rich_help_panel=_SAMPLING),
 ]
 RepetitionPenalty = Annotated[
-    float, typer.Option(help="Above 1: tokens already seen become less likely.", rich_help_panel=_SAMPLING)
+    float,
+    typer.Option(
+        "--repetition-penalty", help="Above 1: tokens already seen become less likely.", rich_help_panel=_SAMPLING
+    ),
 ]
 PresencePenalty = Annotated[
     float, typer.Option(help="Subtracted once from a generated token.", rich_help_panel=_SAMPLING)
 ]
 FrequencyPenalty = Annotated[
-    float, typer.Option(help="Subtracted for each time a token was generated.", rich_help_panel=_SAMPLING)
+    float,
+    typer.Option(
+        "--frequency-penalty", help="Subtracted for each time a token was generated.", rich_help_panel=_SAMPLING
+    ),
 ]
 LogitBias = Annotated[
     list[str] | None,
@@ -68,8 +74,17 @@ LogitBias = Annotated[
 ]
 Logprobs = Annotated[
     int | None,
-    typer.Option(min=0, max=20, help="With --json: log-probabilities of this many tokens.", rich_help_panel=_SAMPLING),
+    typer.Option(
+        "--logprobs",
+        min=0,
+        max=20,
+        help="With --json: log-probabilities, and those of n more.",
+        rich_help_panel=_SAMPLING,
+    ),
 ]
 Stop = Annotated[
     list[str] | None, typer.Option("--stop", help="Text that ends the answer; repeat.", rich_help_panel=_SAMPLING)
+]
+IgnoreEos = Annotated[
+    bool, typer.Option("--ignore-eos", help="Go on past the model's own end, for measuring.", rich_help_panel=_SAMPLING)
 ]
