@@ -27,7 +27,7 @@ Context = Annotated[
     typer.Option("--context", "-c", min=1, help="Longest prompt plus answer, in tokens. Default: the model's own."),
 ]
 MaxTokens = Annotated[
-    int | None, typer.Option("--max-tokens", "-n", min=1, help="Longest answer. Default: up to the context.")
+    int | None, typer.Option("--max-tokens", "-n", min=1, help="Longest answer, in tokens; the context ends it too.")
 ]
 
 _SAMPLING = "Sampling"
