@@ -30,8 +30,8 @@ from tokenmill.loadtest.summarise import summarise
 from tokenmill.planner.cost import DerivedCost, comparable_instances, derive_costs, load_prices
 from tokenmill.vocabulary.host_facts import HostFacts
 from tokenmill.vocabulary.load_report import LoadReport, Percentiles
+from tokenmill.weights.builtin_models import DEFAULT_MODEL
 
-MODEL = "smollm2-135m"
 READY_WITHIN_S = 120.0
 STOPPED_WITHIN_S = 40.0
 PARAMETERS = {"max_tokens": 64, "temperature": 0.0}
@@ -116,9 +116,9 @@ class Server:
             return self._process.wait()
 
 
-def pull() -> Path:
+def pull(model: str) -> Path:
     command = Path(sys.executable).with_name("tokenmill")
-    pulled = subprocess.run([command, "pull", MODEL, "--json"], check=True, stdout=subprocess.PIPE, text=True)
+    pulled = subprocess.run([command, "pull", model, "--json"], check=True, stdout=subprocess.PIPE, text=True)
     return Path(json.loads(pulled.stdout)["path"])
 
 
@@ -198,6 +198,7 @@ def cost_table(costs: Sequence[DerivedCost], as_of: str) -> Table:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default=DEFAULT_MODEL)
     parser.add_argument("--users", type=int, default=8)
     parser.add_argument("--requests", type=int, default=3, help="of each user")
     parser.add_argument("--output", type=Path, default=Path("build/demo"), help="folder for report.json and the log")
@@ -206,7 +207,7 @@ def main() -> int:
     arguments.output.mkdir(parents=True, exist_ok=True)
     console = Console(highlight=False)
 
-    model = pull()
+    model = pull(arguments.model)
     console.print(f"Serving {model.name}")
     server = Server(model, arguments.output / "server.log")
     try:
