@@ -291,14 +291,25 @@ def parse(kind: type[_Request], body: bytes) -> _Request:
 def _as_request_error(error: ValidationError) -> RequestError:
     """The first complaint, in the words of someone who wrote the request. Values are not repeated."""
     details = error.errors(include_url=False, include_context=False, include_input=False)
-    unknown = [".".join(map(str, d["loc"])) for d in details if d["type"] == "extra_forbidden"]
+    unknown = [_path(d["loc"]) for d in details if d["type"] == "extra_forbidden"]
     if unknown:
         return RequestError(f"unknown field: {', '.join(unknown[:10])}"[:500], parameter=unknown[0][:100])
-    first = details[0]
+    # Where several types are allowed there is a complaint for each; the one about a value of a right type is of use.
+    first = next((d for d in details if d["type"] not in _WRONG_TYPE), details[0])
     if first["type"] == "json_invalid":
         return RequestError(f"the body is not valid JSON: {first['msg']}")
-    field = ".".join(str(part) for part in first["loc"])
+    field = _path(first["loc"])
     if first["type"] == "missing":
         return RequestError(f"the field {field} is missing", parameter=field)
     where = f"{field}: " if field else ""
     return RequestError(f"{where}{first['msg'][:1].lower()}{first['msg'][1:]}", parameter=field or None)
+
+
+_WRONG_TYPE = ("string_type", "list_type", "int_type")
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    """The field as the client wrote it: up to where pydantic begins to name the types it tried."""
+    parts = list(map(str, location))
+    end = next((i for i, part in enumerate(parts) if "[" in part or part in ("str", "constrained-str")), len(parts))
+    return ".".join(parts[:end])[:200]

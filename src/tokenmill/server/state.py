@@ -21,7 +21,7 @@ class ServerSettings:
     """What an operator may set.
 
     Attributes:
-        model_names: names that requests may use, the first being the one in answers; empty: the model's own name.
+        model_names: names that requests may use; the first is for requests that name none. Empty: the model's own name.
         max_body_bytes: larger request bodies are refused with 413.
         drain_s: how long SIGTERM waits for running requests.
         keep_alive_s: a stream that is silent for so long gets a comment line, so that no proxy gives it up.
@@ -90,7 +90,7 @@ class ServerState:
         names = self.model_names
         if name is not None and name not in names:
             raise UnknownModelError(name, names)
-        return names[0]
+        return name or names[0]
 
     @contextmanager
     def entering(self) -> Iterator[Callable[[], None]]:
