@@ -1,0 +1,149 @@
+"""From a file's path to the parts of an engine. What can be refused is refused before anything large is read."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokenmill.engine.kv_budget import kv_budget
+from tokenmill.engine.model_runner import ModelRunner, open_model
+from tokenmill.engine.options import EngineOptions, ModelInfo
+from tokenmill.engine.self_test import tested_kernel_set
+from tokenmill.host import read_host_facts
+from tokenmill.models import plan_model
+from tokenmill.scheduling.scheduler import SchedulerLimits
+from tokenmill.text.chat_template import ChatTemplate
+from tokenmill.text.tokenizer import Tokenizer
+from tokenmill.vocabulary.errors import CapacityError, ModelFileError, RequestError, TemplateError
+from tokenmill.vocabulary.host_facts import HostFacts, engine_threads
+from tokenmill.vocabulary.layer_plan import ModelPlan
+from tokenmill.vocabulary.model_file import ModelFile
+from tokenmill.weights.pack import load_weights
+from tokenmill.weights.progress import Progress, SilentProgress
+from tokenmill.weights.read_gguf import read_gguf
+
+logger = logging.getLogger(__name__)
+
+KERNELS_VARIABLE = "TOKENMILL_KERNELS"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineParts:
+    """What an Engine is made of."""
+
+    info: ModelInfo
+    runner: ModelRunner
+    limits: SchedulerLimits
+    tokenizer: Tokenizer
+    chat_template: ChatTemplate | None
+
+
+def load_parts(path: Path, options: EngineOptions, progress: Progress | None = None) -> EngineParts:
+    """Reads, checks and loads a model. Errors as in Engine.load."""
+    begin = time.monotonic()
+    _check_options(options)
+    model_file = read_gguf(path)
+    plan = plan_model(model_file)
+    tokenizer = _tokenizer(model_file, plan)
+    facts = read_host_facts()
+    threads, cpus = _placement(facts, options)
+    _check_weights_fit(model_file, facts)
+    kernel_set = tested_kernel_set(os.environ.get(KERNELS_VARIABLE) or options.kernel_set)
+
+    model = open_model(plan, kernel_set=kernel_set, threads=threads, cpus=cpus or None)
+    load_weights(model, model_file, plan, progress or SilentProgress())
+    budget = kv_budget(
+        bytes_per_page=model.kv_bytes_per_page,
+        free_bytes=read_host_facts().memory.available_bytes,
+        trained_context=plan.context_length,
+        asked_context=options.context_length,
+        asked_bytes=options.kv_bytes,
+        max_sequences=options.max_sequences,
+    )
+    try:
+        kv_bytes = model.allocate_kv(budget.pages)
+    except MemoryError as error:
+        wanted = budget.pages * model.kv_bytes_per_page
+        raise CapacityError(f"no memory for a KV cache of {wanted:,} bytes", hint="ask for less of it") from error
+    info = ModelInfo(
+        name=path.name.removesuffix(".gguf"),
+        architecture=plan.architecture,
+        vocab_size=plan.vocab_size,
+        context_length=budget.context_length,
+        trained_context_length=plan.context_length,
+        kernel_set=kernel_set,
+        threads=threads,
+        pinned_cpus=cpus,
+        max_sequences=options.max_sequences,
+        queue_limit=options.queue_limit,
+        file_bytes=model_file.file_bytes,
+        weight_bytes=model.weight_bytes,
+        kv_pages=budget.pages,
+        kv_bytes=kv_bytes,
+        huge_page_bytes=model.huge_page_bytes,
+        load_s=time.monotonic() - begin,
+    )
+    limits = SchedulerLimits(
+        context_length=budget.context_length,
+        page_count=budget.pages,
+        max_sequences=options.max_sequences,
+        step_tokens=options.prefill_tokens + options.max_sequences,
+        queue_limit=options.queue_limit,
+    )
+    return EngineParts(info, ModelRunner(model), limits, tokenizer, _chat_template(model_file))
+
+
+def _check_options(options: EngineOptions) -> None:
+    for name in ("threads", "max_sequences", "prefill_tokens", "queue_limit", "kv_bytes"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise RequestError(f"{name} is {value}; it must be at least 1", parameter=name)
+
+
+def _tokenizer(model_file: ModelFile, plan: ModelPlan) -> Tokenizer:
+    tokenizer = Tokenizer.from_metadata(model_file.metadata)
+    if tokenizer.vocab_size != plan.vocab_size:
+        raise ModelFileError(
+            f"the tokenizer has {tokenizer.vocab_size} tokens, the embedding {plan.vocab_size}",
+            where=str(model_file.path),
+        )
+    return tokenizer
+
+
+def _placement(facts: HostFacts, options: EngineOptions) -> tuple[int, tuple[int, ...]]:
+    """The number of threads, and the CPU of each when they are to be pinned."""
+    cores = facts.cpu.physical_cores
+    threads = engine_threads(facts) if options.threads is None else options.threads
+    if threads > len(facts.cpu.affinity):
+        raise RequestError(
+            f"{threads} threads were asked for; this process may run on {len(facts.cpu.affinity)} CPUs",
+            parameter="threads",
+        )
+    # Under a quota, or with cores left over, others are expected on these CPUs: the kernel then places threads better.
+    pin = facts.quota.cpus is None and threads == len(cores) if options.pin is None else options.pin
+    return threads, (cores if threads <= len(cores) else facts.cpu.affinity)[:threads] if pin else ()
+
+
+def _check_weights_fit(model_file: ModelFile, facts: HostFacts) -> None:
+    """Better a refusal now than the kernel's, half-way through the file."""
+    free = facts.memory.available_bytes
+    if model_file.file_bytes > free:
+        raise CapacityError(
+            f"the weights need about {model_file.file_bytes:,} bytes, but {free:,} are free",
+            where=str(model_file.path),
+            hint="use a smaller model or a smaller quantization, or give the container more memory",
+        )
+
+
+def _chat_template(model_file: ModelFile) -> ChatTemplate | None:
+    """The template; a broken one is told now and refuses chats later, while completions work."""
+    template = ChatTemplate.from_metadata(model_file.metadata)
+    if template is not None:
+        try:
+            template.check()
+        except TemplateError as error:
+            logger.warning("The chat template of this model cannot be used: %s", error)
+    return template
