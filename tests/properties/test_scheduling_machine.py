@@ -20,7 +20,7 @@ class Traffic(RuleBasedStateMachine):
         spare_pages=st.integers(0, 6),
         max_sequences=st.integers(1, 5),
         spare_tokens=st.integers(1, 40),
-        queue_limit=st.integers(1, 6),
+        queue_limit=st.integers(0, 6),
     )
     def start(
         self, context_pages: int, spare_pages: int, max_sequences: int, spare_tokens: int, queue_limit: int

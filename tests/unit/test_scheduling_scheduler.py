@@ -200,7 +200,7 @@ def test_clear_forgets_everything() -> None:
         {"context_length": 64, "page_count": 3},
         {"context_length": 64, "page_count": 4, "max_sequences": 8, "step_tokens": 8},
         {"context_length": 1, "page_count": 4},
-        {"context_length": 64, "page_count": 4, "queue_limit": 0},
+        {"context_length": 64, "page_count": 4, "queue_limit": -1},
     ],
 )
 def test_limits_that_cannot_work_are_refused(limits: dict[str, int]) -> None:

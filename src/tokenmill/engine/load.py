@@ -97,10 +97,11 @@ def load_parts(path: Path, options: EngineOptions, progress: Progress | None = N
 
 
 def _check_options(options: EngineOptions) -> None:
-    for name in ("threads", "max_sequences", "prefill_tokens", "queue_limit", "kv_bytes"):
+    least = {"threads": 1, "max_sequences": 1, "prefill_tokens": 1, "queue_limit": 0, "kv_bytes": 1}
+    for name, low in least.items():
         value = getattr(options, name)
-        if value is not None and value < 1:
-            raise RequestError(f"{name} is {value}; it must be at least 1", parameter=name)
+        if value is not None and value < low:
+            raise RequestError(f"{name} is {value}; it must be at least {low}", parameter=name)
 
 
 def _tokenizer(model_file: ModelFile, plan: ModelPlan) -> Tokenizer:

@@ -14,7 +14,7 @@ class EngineOptions:
         kernel_set: forces one; the environment variable TOKENMILL_KERNELS forces it over this.
         context_length: most tokens of a sequence; by default the model's own, or less when memory cannot hold it.
         max_sequences: most sequences computed at once; more wait.
-        prefill_tokens: most tokens of one step. More makes prompts faster and running answers less even.
+        prefill_tokens: most prompt tokens of one step. More makes prompts faster and running answers less even.
         kv_bytes: memory for the KV cache; by default what max_sequences full contexts need, if that much is free.
         queue_limit: most sequences that wait; one more is refused.
         pin: whether each thread keeps to one core; by default when the threads have all cores and no quota.

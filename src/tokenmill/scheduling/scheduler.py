@@ -40,8 +40,8 @@ class SchedulerLimits:
     queue_limit: int = 256
 
     def __post_init__(self) -> None:
-        if min(self.context_length - 1, self.page_count, self.max_sequences, self.queue_limit) < 1:
-            raise ValueError("context_length must be at least 2, and the other limits at least 1")
+        if min(self.context_length - 1, self.page_count, self.max_sequences, self.queue_limit + 1) < 1:
+            raise ValueError("context_length must be at least 2, queue_limit 0, and the other limits 1")
         if self.page_count * PAGE_TOKENS < self.context_length:
             raise ValueError(f"{self.page_count} KV pages cannot hold one sequence of {self.context_length} tokens")
         if self.step_tokens <= self.max_sequences:
