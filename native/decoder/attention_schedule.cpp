@@ -20,12 +20,12 @@ int32_t max_tile_queries(int32_t group) { return std::max(kTileQueries, group); 
 
 void AttentionSchedule::add_tiles(const StepInput& input, int32_t sequence) {
   const size_t s = static_cast<size_t>(sequence);
-  const int32_t tokens_per_tile = std::max(1, kTileQueries / shape_.group);
+  const int32_t tokens_per_tile = std::max(1, kTileQueries / geometry_.group);
   for (int32_t row = input.starts[s]; row < input.starts[s + 1]; row += tokens_per_tile) {
     const int32_t row_end = std::min(row + tokens_per_tile, input.starts[s + 1]);
     const int32_t first = input.positions[s] + (row - input.starts[s]);
     const int32_t last = first + (row_end - row) - 1;
-    const int32_t first_key = shape_.window > 0 ? std::max(0, first + 1 - shape_.window) : 0;
+    const int32_t first_key = geometry_.window > 0 ? std::max(0, first + 1 - geometry_.window) : 0;
     tiles_.push_back(
         {sequence, row, row_end, first, first_key / kAttentionBlockTokens, last / kAttentionBlockTokens + 1, false, 0});
   }
@@ -39,17 +39,17 @@ void AttentionSchedule::build(const StepInput& input, int threads) {
 
   int64_t total = 0;  // cost in query-blocks, over all KV heads
   for (const QueryTile& tile : tiles_) {
-    total += queries(tile, shape_.group) * (tile.block_end - tile.block_begin) * shape_.kv_head_count;
+    total += queries(tile, geometry_.group) * (tile.block_end - tile.block_begin) * geometry_.kv_head_count;
   }
   const int64_t target = threads == 1 ? total : std::max<int64_t>(1, total / (threads * kPiecesPerThread));
   for (size_t i = 0; i < tiles_.size(); ++i) {
     QueryTile& tile = tiles_[i];
     const int64_t blocks = tile.block_end - tile.block_begin;
-    const int64_t at_once = std::clamp<int64_t>(target / queries(tile, shape_.group), 1, blocks);
+    const int64_t at_once = std::clamp<int64_t>(target / queries(tile, geometry_.group), 1, blocks);
     tile.split = at_once < blocks;
     if (tile.split) {
       tile.partial_begin = partial_count_;
-      partial_count_ += queries(tile, shape_.group) * blocks * shape_.kv_head_count;
+      partial_count_ += queries(tile, geometry_.group) * blocks * geometry_.kv_head_count;
     }
     for (int32_t block = tile.block_begin; block < tile.block_end; block += static_cast<int32_t>(at_once)) {
       units_.push_back(
@@ -59,7 +59,7 @@ void AttentionSchedule::build(const StepInput& input, int threads) {
   // Long pieces first: whoever finishes early takes the short ones that are left.
   std::stable_sort(units_.begin(), units_.end(), [this](const AttentionUnit& a, const AttentionUnit& b) {
     const auto cost = [this](const AttentionUnit& unit) {
-      return queries(tiles_[static_cast<size_t>(unit.tile)], shape_.group) * (unit.block_end - unit.block_begin);
+      return queries(tiles_[static_cast<size_t>(unit.tile)], geometry_.group) * (unit.block_end - unit.block_begin);
     };
     return cost(a) > cost(b);
   });

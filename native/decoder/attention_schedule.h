@@ -8,12 +8,12 @@
 namespace tokenmill {
 
 // Layers that share these share a schedule.
-struct AttentionShape {
+struct AttentionGeometry {
   int32_t kv_head_count;
   int32_t group;  // query heads per KV head
   int32_t window;
 
-  bool operator==(const AttentionShape&) const = default;
+  bool operator==(const AttentionGeometry&) const = default;
 };
 
 // Consecutive tokens of one sequence; the query heads of a group times these tokens read a key together.
@@ -35,14 +35,14 @@ struct AttentionUnit {
   int32_t block_end;
 };
 
-// The largest number of queries (heads of a group times tokens) in one tile of this shape.
+// The largest number of queries (heads of a group times tokens) in one tile of this geometry.
 int32_t max_tile_queries(int32_t group);
 
 class AttentionSchedule {
  public:
-  explicit AttentionSchedule(const AttentionShape& shape) : shape_(shape) {}
+  explicit AttentionSchedule(const AttentionGeometry& geometry) : geometry_(geometry) {}
 
-  const AttentionShape& shape() const { return shape_; }
+  const AttentionGeometry& geometry() const { return geometry_; }
   // Replaces the schedule by that of `input` for `threads` threads.
   void build(const StepInput& input, int threads);
 
@@ -56,7 +56,7 @@ class AttentionSchedule {
  private:
   void add_tiles(const StepInput& input, int32_t sequence);
 
-  AttentionShape shape_;
+  AttentionGeometry geometry_;
   std::vector<QueryTile> tiles_;
   std::vector<AttentionUnit> units_;
   std::vector<int32_t> split_tile_of_row_;

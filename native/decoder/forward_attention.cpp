@@ -25,7 +25,7 @@ void ForwardPass::store_row(size_t layer, int64_t row, const float* key, const f
 
 void ForwardPass::attend(int thread, size_t layer) {
   const AttentionSchedule& schedule = schedules_[static_cast<size_t>(ops_.layers[layer].schedule)];
-  const int64_t kv_heads = schedule.shape().kv_head_count;
+  const int64_t kv_heads = schedule.geometry().kv_head_count;
   const int64_t total = static_cast<int64_t>(schedule.units().size()) * kv_heads;
   // Several to a claim, so that a batch of short sequences does not pay one claim for each head.
   const int64_t piece = std::max<int64_t>(1, total / (pool_.size() * 16));
@@ -41,7 +41,7 @@ void ForwardPass::attend_unit(ThreadScratch& scratch, size_t layer, const Attent
                               const AttentionUnit& unit, int32_t kv_head) {
   const AttentionPlan& plan = plan_.layers[layer].attention;
   const QueryTile& tile = schedule.tiles()[static_cast<size_t>(unit.tile)];
-  const int32_t group = schedule.shape().group;
+  const int32_t group = schedule.geometry().group;
   const int32_t queries = (tile.row_end - tile.row_begin) * group;
   const int64_t head_dim = plan.head_dim;
   if (tile.split) {

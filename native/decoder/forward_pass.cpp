@@ -41,7 +41,7 @@ ForwardPass::ForwardPass(const DecoderPlan& plan, const ModelOps& ops, const Ker
     max_head_dim_ = std::max<int64_t>(max_head_dim_, attention.head_dim);
   }
   for (const RopeTable& rope : ops.ropes) rope_width_ += rope.pairs();
-  for (const AttentionShape& shape : ops.shapes) schedules_.emplace_back(shape);
+  for (const AttentionGeometry& geometry : ops.geometries) schedules_.emplace_back(geometry);
   const int32_t queries = max_tile_queries(max_group);
   threads_.resize(static_cast<size_t>(pool.size()));
   for (ThreadScratch& scratch : threads_) {

@@ -59,11 +59,11 @@ ModelOps resolve_model(const DecoderPlan& plan, const WeightStore& weights) {
         ops.ropes.emplace_back(attention.rope, factors);
       }
     }
-    const AttentionShape shape{attention.kv_head_count, attention.head_count / attention.kv_head_count,
-                               attention.window};
-    const auto found = std::find(ops.shapes.begin(), ops.shapes.end(), shape);
-    out.schedule = static_cast<int32_t>(found - ops.shapes.begin());
-    if (found == ops.shapes.end()) ops.shapes.push_back(shape);
+    const AttentionGeometry geometry{attention.kv_head_count, attention.head_count / attention.kv_head_count,
+                                     attention.window};
+    const auto found = std::find(ops.geometries.begin(), ops.geometries.end(), geometry);
+    out.schedule = static_cast<int32_t>(found - ops.geometries.begin());
+    if (found == ops.geometries.end()) ops.geometries.push_back(geometry);
     ops.layers.push_back(out);
   }
   return ops;

@@ -30,7 +30,7 @@ struct LayerOps {
   Linear gate, up, down;
   const float* post_ffn_norm = nullptr;
   int32_t rope = -1;      // index into ModelOps::ropes, or -1
-  int32_t schedule = -1;  // index into ModelOps::shapes
+  int32_t schedule = -1;  // index into ModelOps::geometries
 };
 
 struct ModelOps {
@@ -38,8 +38,8 @@ struct ModelOps {
   const float* output_norm = nullptr;
   Linear output;
   std::vector<LayerOps> layers;
-  std::vector<RopeTable> ropes;        // the distinct ones
-  std::vector<AttentionShape> shapes;  // the distinct ones
+  std::vector<RopeTable> ropes;               // the distinct ones
+  std::vector<AttentionGeometry> geometries;  // the distinct ones
 };
 
 // Every tensor must be loaded. Throws std::invalid_argument for a frequency factor that is not positive. The result
