@@ -25,7 +25,7 @@ from tokenmill.weights.formats import FORMAT_BY_NAME, FileFormat
 from tokenmill.weights.read_gguf import read_gguf
 
 EXAMPLES = """examples:
-  make_model.py 7b.gguf --preset qwen2-7b --type Q4_0        a 4.4 GB file like Qwen2-7B's, in under a minute
+  make_model.py 7b.gguf --preset qwen2-7b --type Q4_0        a 4.4 GB file like Qwen2-7B's, in a minute or two
   make_model.py 7b.gguf --preset 7b --type Q4_K_M            Llama-2-7B's shape, the usual mix of Q4_K and Q6_K
   make_model.py x.gguf --preset tiny --layers 4 --hidden 512 any field of a preset can be changed
 """
@@ -107,7 +107,9 @@ def tensor_formats(shape: Shape, weight_type: str) -> dict[str, tuple[tuple[int,
     return tensors
 
 
-def random_rows(name: str, dimensions: tuple[int, ...], entry: FileFormat, rng: np.random.Generator) -> Iterator[bytes]:
+def random_rows(
+    name: str, dimensions: tuple[int, ...], entry: FileFormat, rng: np.random.Generator
+) -> Iterator[bytes | memoryview]:
     """The tensor's bytes in pieces. Weights have a standard deviation of 1/sqrt(columns), norms are near 1."""
     columns = dimensions[-1]
     if len(dimensions) == 1:
@@ -123,13 +125,14 @@ def random_rows(name: str, dimensions: tuple[int, ...], entry: FileFormat, rng: 
         yield _random_blocks(entry, count, std, rng)
 
 
-def _random_blocks(entry: FileFormat, count: int, std: float, rng: np.random.Generator) -> bytes:
+def _random_blocks(entry: FileFormat, count: int, std: float, rng: np.random.Generator) -> bytes | memoryview:
     if entry.block_elements == 1:
         values = rng.standard_normal(count, dtype=np.float32) * np.float32(std)
         if entry.name == "BF16":
             return (values.view(np.uint32) >> 16).astype("<u2").tobytes()
         return values.astype("<f4" if entry.name == "F32" else "<f2").tobytes()
-    blocks = np.frombuffer(bytearray(rng.bytes(count * entry.block_bytes)), np.uint8).reshape(count, -1)
+    words = rng.integers(0, 2**64, -(-count * entry.block_bytes // 8), dtype=np.uint64)
+    blocks = words.view(np.uint8)[: count * entry.block_bytes].reshape(count, -1)
     scales = rng.random(count, dtype=np.float32)
     scales += np.float32(0.5)
     scales *= np.float32(std / _SPREAD[entry.name])
@@ -140,7 +143,7 @@ def _random_blocks(entry: FileFormat, count: int, std: float, rng: np.random.Gen
     if entry.name in _MIDDLE:
         put(2, scales * np.float32(_MIDDLE[entry.name]))
     put(_SCALE_AT.get(entry.name, 0), scales)
-    return blocks.tobytes()
+    return blocks.data
 
 
 def fit_tokenizer(source: Mapping[str, MetadataValue], vocab: int) -> dict[str, MetadataValue]:
