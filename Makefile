@@ -18,7 +18,7 @@ NATIVE_FILES := $(shell find native -name '*.cpp' -o -name '*.h' -o -name '*.cma
 CPP_FILES := $(filter %.cpp,$(NATIVE_FILES))
 TIDY_STAMPS := $(CPP_FILES:%=build/tidy/%.ok)
 
-.PHONY: help demo test check check-python check-native clang-format clang-tidy native-test tsan fuzz goldens bench clean
+.PHONY: help demo test check check-python check-native clang-format clang-tidy native-test tsan fuzz goldens bench wheels clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -91,6 +91,13 @@ tsan: $(STAMPS)/test-tools  ## Native tests under ThreadSanitizer
 	$(BIN)/cmake -S . -B build/tsan -G Ninja -DTOKENMILL_TESTS=ON -DTOKENMILL_SANITIZE=thread --log-level=WARNING
 	$(BIN)/cmake --build build/tsan
 	$(BIN)/ctest --test-dir build/tsan --output-on-failure --no-tests=error
+
+$(STAMPS)/wheel-tools: $(STAMPS)/pip pyproject.toml
+	$(BIN)/pip install --quiet --group wheels
+	touch $@
+
+wheels: $(STAMPS)/wheel-tools  ## The release wheel for this platform into dist/, compiled by Zig, audited
+	$(BIN)/python packaging/build_wheel.py
 
 clean:  ## Remove what the build made; .venv stays
 	rm -rf build dist
