@@ -41,7 +41,10 @@ def _position_scale(metadata: Metadata, tensors: Tensors) -> float:
         old = metadata.real("rope.scale_linear", minimum=0.0, maximum=1e6, default=0.0)
         factor = metadata.real("rope.scaling.factor", minimum=0.0, maximum=1e6, default=old)
         if 0.0 < factor < 1e-3:
-            raise metadata.damaged(f"the RoPE scaling factor is {factor:g}; it must be at least 0.001, or 0 for none")
+            raise metadata.damaged(
+                f"the metadata key {metadata.key('rope.scaling.factor')} (or its older name rope.scale_linear) is "
+                f"{factor:g}; it must be at least 0.001, or 0 for none"
+            )
         return 1.0 if factor == 0.0 else 1.0 / factor
     if kind == "none" or (kind == "llama3" and FREQ_FACTORS in tensors):
         return 1.0
