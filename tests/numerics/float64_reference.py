@@ -1,7 +1,8 @@
 """A ModelPlan executed in NumPy binary64 over dequantized weights: what the numbers of a model file mean.
 
 Written to be read beside `vocabulary/layer_plan.py`, and to share nothing with native code: no quantized activations,
-no half-precision cache, no blocks of keys, no tables. The only approximations are binary64's own.
+no blocks of keys, no tables. The only approximations are binary64's own, unless keys and values are asked to be kept
+in another type (which lets a test tell the cache's rounding from everything else).
 """
 
 from __future__ import annotations
@@ -38,12 +39,17 @@ class Weights(Mapping[str, Array]):
         return len(self._tensors)
 
 
-def hidden_states(plan: ModelPlan, weights: Mapping[str, Array], tokens: NDArray[np.int32]) -> Array:
-    """What the output matrix multiplies: [positions, embedding_dim], after the last norm."""
+def hidden_states(
+    plan: ModelPlan, weights: Mapping[str, Array], tokens: NDArray[np.int32], cache: type[np.floating] = np.float64
+) -> Array:
+    """What the output matrix multiplies: [positions, embedding_dim], after the last norm.
+
+    Keys and values are rounded to the type `cache`.
+    """
     x = weights[plan.token_embedding][tokens] * plan.embedding_scale
     for layer in plan.layers:
         epsilon = plan.norm_epsilon
-        y = attention(layer.attention, weights, rms_norm(x, weights[layer.attention_norm], epsilon), epsilon)
+        y = attention(layer.attention, weights, rms_norm(x, weights[layer.attention_norm], epsilon), epsilon, cache)
         x = x + (y if layer.post_attention_norm is None else rms_norm(y, weights[layer.post_attention_norm], epsilon))
         y = feed_forward(layer.ffn, weights, rms_norm(x, weights[layer.ffn_norm], epsilon))
         x = x + (y if layer.post_ffn_norm is None else rms_norm(y, weights[layer.post_ffn_norm], epsilon))
@@ -73,7 +79,9 @@ def linear(plan: LinearPlan, weights: Mapping[str, Array], x: Array) -> Array:
     return y if plan.bias is None else y + weights[plan.bias]
 
 
-def attention(plan: AttentionPlan, weights: Mapping[str, Array], x: Array, epsilon: float) -> Array:
+def attention(
+    plan: AttentionPlan, weights: Mapping[str, Array], x: Array, epsilon: float, cache: type[np.floating]
+) -> Array:
     """Causal grouped-query attention over a whole sequence that starts at position 0."""
     count = len(x)
     query = linear(plan.query, weights, x).reshape(count, plan.head_count, plan.head_dim)
@@ -84,6 +92,7 @@ def attention(plan: AttentionPlan, weights: Mapping[str, Array], x: Array, epsil
     if plan.key_norm is not None:
         key = rms_norm(key, weights[plan.key_norm], epsilon)
     query, key = rotate(plan.rope, weights, query), rotate(plan.rope, weights, key)
+    key, value = key.astype(cache).astype(np.float64), value.astype(cache).astype(np.float64)
 
     output = np.empty_like(query)
     group = plan.head_count // plan.kv_head_count
