@@ -1,8 +1,9 @@
 """Byte-level BPE: a word's UTF-8 bytes, written as printable characters, merged by rank.
 
-The merging is done by the `tokenizers` library (a heap per word, so a word of n bytes costs n log n). Its rules agree
-with the reference tokenizer's except for merges that make a text which is no token; those get a provisional id here and
-fall apart again afterwards.
+The merging is done by the `tokenizers` library (a heap per word, so a word of n bytes costs n log n). It knows no symbol
+without an id, while real vocabularies lack a byte here and there, and a merge may make a text that is no token. Such
+symbols get a provisional id; after the merging they fall apart into the tokens of their characters, and a character
+that has none is lost (as with the reference tokenizer: the model cannot see it).
 """
 
 from __future__ import annotations
@@ -63,6 +64,8 @@ class ByteLevelBpe:
             pairs.setdefault((left, right))
             for text in (left, right, left + right):
                 vocabulary.setdefault(text, len(vocabulary))
+        for character in CHARACTER_OF_BYTE:
+            vocabulary.setdefault(character, len(vocabulary))
         self._provisional = {
             token: [table.id_of[character] for character in text if character.isascii() and character in table.id_of]
             for text, token in list(vocabulary.items())[len(table.id_of) :]
