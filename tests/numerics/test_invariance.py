@@ -1,0 +1,188 @@
+"""The same logits, bit for bit, alone or among others: the first promise, on every kernel set that runs here."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import numpy as np
+import pytest
+
+from numerics.batch_driver import Played, Script, open_tiny, play, play_alone, random_scripts
+from tiny_models import TinyModel, tiny_tensors
+from tokenmill import _native
+
+USABLE_SETS = [entry["name"] for entry in _native.kernel_sets() if entry["usable"]]
+
+SIMPLE_FORMATS = {
+    "token_embd": "Q5_1",
+    "attn_q": "Q4_0",
+    "attn_k": "Q5_0",
+    "attn_v": "Q8_0",
+    "attn_output": "Q4_1",
+    "ffn_gate": "IQ4_NL",
+    "ffn_up": "Q5_1",
+    "ffn_down": "Q8_0",
+    "output": "Q4_1",
+}
+K_FORMATS = {
+    "token_embd": "Q6_K",
+    "attn_q": "Q4_K",
+    "attn_k": "Q5_K",
+    "attn_v": "Q6_K",
+    "attn_output": "Q5_K",
+    "ffn_gate": "Q4_K",
+    "ffn_up": "Q5_K",
+    "ffn_down": "Q6_K",
+}
+FLOAT_FORMATS = {"attn_q": "F16", "attn_k": "BF16", "attn_v": "F32", "ffn_up": "F16", "ffn_down": "Q4_0"}
+
+# Between them: every format, group sizes 2, 3 and 4, biases, head norms, windows inside and across blocks, post norms,
+# both rotations, partial rotation, frequency factors, both activations, rows that fill no whole panel.
+MODELS = {
+    "simple formats": TinyModel(
+        "qwen2", windows=(0, 70, 300), layers=3, formats=SIMPLE_FORMATS, tied=False, vocab=301, post_norms=True
+    ),
+    "k formats": TinyModel(
+        "qwen3", layers=1, embedding=256, heads=8, kv_heads=2, head_dim=32, hidden=256, formats=K_FORMATS
+    ),
+    "float formats": TinyModel(
+        "llama",
+        heads=3,
+        kv_heads=1,
+        head_dim=24,
+        rotary_dim=16,
+        freq_factors=True,
+        activation="gelu_tanh",
+        embedding_scale=8.0,
+        default_format="BF16",
+        formats=FLOAT_FORMATS,
+    ),
+}
+LONG = (600, 257, 513, 300)
+COUNT = 32
+PAGES = 200
+
+# (threads, prefill chunk): one and two threads with every chunk, three, and more threads than most batches have rows.
+WHOLE = 10**6
+WAYS = [(1, 64), (2, 1), (2, 7), (2, 64), (2, WHOLE), (3, 64), (40, 7)]
+
+
+@functools.cache
+def scripts_of(name: str) -> list[Script]:
+    return random_scripts(COUNT, MODELS[name].vocab, LONG)
+
+
+@functools.cache
+def alone(name: str) -> list[Played]:
+    """Each script alone, prompt in one piece, on the reference set with one thread."""
+    model = open_tiny(MODELS[name], "reference", 1)
+    model.allocate_kv(PAGES)
+    return [play_alone(model, script, PAGES) for script in scripts_of(name)]
+
+
+@pytest.mark.parametrize(("threads", "chunk"), WAYS)
+@pytest.mark.parametrize("kernel_set", USABLE_SETS)
+@pytest.mark.parametrize("name", MODELS)
+def test_32_mixed_sequences_equal_each_alone(name: str, kernel_set: str, threads: int, chunk: int) -> None:
+    model = open_tiny(MODELS[name], kernel_set, threads)
+    model.allocate_kv(PAGES)
+    together = play(model, scripts_of(name), chunk=chunk, pages=PAGES, seed=threads * 1000 + chunk)
+    assert together == alone(name)
+
+
+def test_logits_differ_where_they_should() -> None:
+    """The digests above can fail: other tokens before give other logits."""
+    played = alone("simple formats")
+    assert not any(each.nonfinite for each in played)
+    digests = [digest for each in played for digest in each.digests]
+    assert len(set(digests)) > 0.9 * len(digests)
+
+
+@pytest.mark.parametrize("kernel_set", USABLE_SETS)
+def test_long_contexts_are_cut_the_same_way_for_any_number_of_threads(kernel_set: str) -> None:
+    """One decode row over many blocks: several threads take blocks of one head."""
+    model_shape = dataclasses.replace(MODELS["simple formats"], windows=(0, 1000), context=4096)
+    script = Script(np.random.default_rng(3).integers(0, 300, 2100, dtype=np.int32), prompt=2090)
+    expected: list[str] | None = None
+    for threads in (1, 2, 5):
+        model = open_tiny(model_shape, kernel_set, threads)
+        model.allocate_kv(140)
+        digests = play(model, [script], chunk=512, pages=140, seed=threads)[0].digests[-20:]
+        expected = expected or digests
+        assert digests == expected
+
+
+POISON = 7
+
+
+def poisoned_model() -> tuple[TinyModel, dict[str, bytes]]:
+    """A model in which the embedding of one token becomes infinite, and its changed tensor."""
+    model = TinyModel("llama", embedding_scale=100.0, formats={"token_embd": "F32"})
+    table = np.frombuffer(tiny_tensors(model)["token_embd.weight"].data, "<f4").reshape(model.vocab, -1).copy()
+    table[POISON] = 3e38
+    return model, {"token_embd.weight": table.tobytes()}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("kernel_set", USABLE_SETS)
+def test_a_nonfinite_neighbour_changes_nothing(kernel_set: str, threads: int) -> None:
+    shape, changed = poisoned_model()
+    scripts = random_scripts(8, shape.vocab, (300,))
+    clean = [Script(np.where(each.tokens == POISON, 8, each.tokens), each.prompt, each.start) for each in scripts]
+    bad = {2, 5}
+    mixed = list(clean)
+    for number in bad:
+        tokens = np.full(40, 20, np.int32)
+        tokens[11] = POISON
+        mixed[number] = Script(tokens, 30, start=1)
+    model = open_tiny(shape, kernel_set, threads, changed)
+    model.allocate_kv(60)
+    expected = [play_alone(model, script, 60) for script in clean]
+    # Twice: the second round uses pages in which infinities have been.
+    for _ in range(2):
+        got = play(model, mixed, chunk=7, pages=60)
+        for number, (one, other) in enumerate(zip(got, expected, strict=True)):
+            if number in bad:
+                assert one.nonfinite
+            else:
+                assert one == other
+                assert not one.nonfinite
+
+
+@pytest.mark.parametrize("kernel_set", USABLE_SETS)
+def test_drawn_tokens_do_not_depend_on_neighbours_or_threads(kernel_set: str) -> None:
+    shape = MODELS["simple formats"]
+    prompts = [np.random.default_rng(seed).integers(0, shape.vocab, 5 + seed, dtype=np.int32) for seed in range(6)]
+    draws = []
+    for threads, together in ((1, False), (2, True)):
+        model = open_tiny(shape, kernel_set, threads)
+        model.allocate_kv(16)
+        groups = [list(range(6))] if together else [[number] for number in range(6)]
+        tokens = [draw(model, prompts, numbers) for numbers in groups]
+        draws.append([token for group in tokens for token in group])
+    assert draws[0] == draws[1]
+
+
+def draw(model: _native.Model, prompts: list[np.ndarray], numbers: list[int]) -> list[int]:
+    chosen = [prompts[number] for number in numbers]
+    ends = np.cumsum([0, *(len(each) for each in chosen)], dtype=np.int32)
+    samplers = [
+        _native.SamplerConfig(
+            temperature=1.0, top_k=50, top_p=0.95, min_p=0.01, repetition_penalty=1.1, presence_penalty=0.1,
+            frequency_penalty=0.1, logit_bias=[(3, 0.5)], seed=number, logprobs=2,
+        )
+        for number in numbers
+    ]  # fmt: skip
+    result = model.step(
+        np.concatenate(chosen),
+        ends,
+        np.zeros(len(chosen), np.int32),
+        np.arange(len(chosen), dtype=np.int32),
+        np.arange(len(chosen) + 1, dtype=np.int32),
+        ends[1:] - np.int32(1),
+        samplers,
+        [(each, len(each)) for each in chosen],
+    )
+    assert all(len(ids) == 2 for ids in result.top_ids)
+    return [int(token) for token in result.token_ids]
