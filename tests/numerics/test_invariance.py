@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,10 @@ import pytest
 from numerics.batch_driver import Played, Script, open_tiny, play, play_alone, random_scripts
 from tiny_models import TinyModel, tiny_tensors
 from tokenmill import _native
+from tokenmill.models import plan_model
+from tokenmill.weights.pack import load_weights
+from tokenmill.weights.progress import SilentProgress
+from tokenmill.weights.read_gguf import read_gguf
 
 USABLE_SETS = [entry["name"] for entry in _native.kernel_sets() if entry["usable"]]
 
@@ -65,7 +70,7 @@ PAGES = 200
 
 # (threads, prefill chunk): one and two threads with every chunk, three, and more threads than most batches have rows.
 WHOLE = 10**6
-WAYS = [(1, 64), (2, 1), (2, 7), (2, 64), (2, WHOLE), (3, 64), (40, 7)]
+WAYS = [(1, 64), (2, 1), (2, 7), (2, 64), (2, WHOLE), (3, 64), (40, 64)]
 
 
 @functools.cache
@@ -103,14 +108,37 @@ def test_logits_differ_where_they_should() -> None:
 def test_long_contexts_are_cut_the_same_way_for_any_number_of_threads(kernel_set: str) -> None:
     """One decode row over many blocks: several threads take blocks of one head."""
     model_shape = dataclasses.replace(MODELS["simple formats"], windows=(0, 1000), context=4096)
-    script = Script(np.random.default_rng(3).integers(0, 300, 2100, dtype=np.int32), prompt=2090)
+    script = Script(np.random.default_rng(3).integers(0, 300, 1300, dtype=np.int32), prompt=1292)
     expected: list[str] | None = None
     for threads in (1, 2, 5):
         model = open_tiny(model_shape, kernel_set, threads)
-        model.allocate_kv(140)
-        digests = play(model, [script], chunk=512, pages=140, seed=threads)[0].digests[-20:]
+        model.allocate_kv(90)
+        digests = play(model, [script], chunk=512, pages=90, seed=threads)[0].digests[-20:]
         expected = expected or digests
         assert digests == expected
+
+
+def test_the_default_model_alone_and_among_others(default_model_path: Path) -> None:
+    model_file = read_gguf(default_model_path)
+    plan = plan_model(model_file)
+
+    def opened(kernel_set: str, threads: int) -> _native.Model:
+        model = _native.Model(dataclasses.asdict(plan), kernel_set=kernel_set, threads=threads, cpus=None)
+        load_weights(model, model_file, plan, SilentProgress())
+        model.allocate_kv(40)
+        return model
+
+    rng = np.random.default_rng(11)
+    scripts = [
+        Script(rng.integers(0, plan.vocab_size, length, dtype=np.int32), prompt=length - 3, start=length % 3)
+        for length in (5, 18, 33, 64, 270)
+    ]
+    model = opened(_native.select_kernel_set(None), 1)
+    expected = [play_alone(model, script, 40) for script in scripts]
+    assert play_alone(opened("reference", 2), scripts[0], 40) == expected[0]
+    model = opened(_native.select_kernel_set(None), 2)
+    for chunk in (7, 64):
+        assert play(model, scripts, chunk=chunk, pages=40, seed=chunk) == expected
 
 
 POISON = 7
@@ -118,7 +146,7 @@ POISON = 7
 
 def poisoned_model() -> tuple[TinyModel, dict[str, bytes]]:
     """A model in which the embedding of one token becomes infinite, and its changed tensor."""
-    model = TinyModel("llama", embedding_scale=100.0, formats={"token_embd": "F32"})
+    model = TinyModel("llama", embedding_scale=100.0, tied=False, formats={"token_embd": "F32"})
     table = np.frombuffer(tiny_tensors(model)["token_embd.weight"].data, "<f4").reshape(model.vocab, -1).copy()
     table[POISON] = 3e38
     return model, {"token_embd.weight": table.tobytes()}
