@@ -37,7 +37,9 @@ def wait_for(what: object, timeout: float = 5) -> None:
 def open_stream(server: ServerThread, body: object) -> socket.socket:
     """A connection that has sent a request and reads nothing."""
     data = json.dumps(body).encode()
-    connection = socket.create_connection(("127.0.0.1", server.server.port))
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # soon full
+    connection.connect(("127.0.0.1", server.server.port))
     head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n\r\n"
     connection.sendall(head.encode() + data)
     return connection
@@ -120,6 +122,19 @@ def test_a_client_that_never_reads_hurts_nobody() -> None:
         for _ in range(3):
             answer = ask(server, {"prompt": "abc", "max_tokens": 50, "seed": 4})
             assert answer.json()["choices"][0]["text"] == expected_text(engine, ids, 50, 4)
+        for connection in stuck:
+            connection.close()
+        server.wait_idle()
+
+
+def test_a_client_that_never_reads_is_cut_off() -> None:
+    settings = ServerSettings(stalled_s=0.2)
+    with ServerThread(lambda _: scripted_engine(), settings) as server:
+        server.wait_ready()
+        body = LONG | {"stream": True, "logprobs": 5, "n": 2}
+        stuck = [open_stream(server, body) for _ in range(2)]
+        wait_for(lambda: server.metric("tokenmill_requests_active") == 2)
+        wait_for(lambda: server.metric("tokenmill_requests_active") == 0, timeout=20)
         for connection in stuck:
             connection.close()
         server.wait_idle()

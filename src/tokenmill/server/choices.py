@@ -83,6 +83,8 @@ class Choices:
                     raise GenerationFailedError(f"the generation failed: {delta.error}")
                 if not self._cancelled:
                     yield index, delta
+                # Where events wait already, nothing above lets the event loop serve the other clients in between.
+                await asyncio.sleep(0)
         finally:
             self.cancel()
 

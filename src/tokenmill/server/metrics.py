@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -19,12 +19,18 @@ _REQUEST_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320, 6
 
 
 class ServerMetrics:
-    """Counters and histograms of one server, and gauges that are read from its engine when scraped."""
+    """Counters and histograms of one server, and gauges that are read from it when scraped.
 
-    def __init__(self) -> None:
+    Args:
+        active: generation requests that have not been answered to the end.
+    """
+
+    def __init__(self, active: Callable[[], int]) -> None:
         registry = CollectorRegistry()
         self.registry = registry
         ProcessCollector(registry=registry)
+        requests = Gauge("tokenmill_requests_active", "Requests not answered to the end", registry=registry)
+        requests.set_function(active)
         self._finished = Counter(
             "tokenmill_sequences_finished", "Sequences that ended, by reason", ["reason"], registry=registry
         )

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from tokenmill.weights.progress import Progress, SilentProgress
 logger = logging.getLogger(__name__)
 
 _POLL_S = 0.05
+_SWITCH_S = 0.001
 _LAST_FRAMES_S = 2.0  # for answers to tell their clients, once the engine has ended them
 _IDLE_CONNECTION_S = 75  # longer than the usual 60 s of load balancers, which must be the ones to close
 
@@ -77,6 +79,9 @@ class Server:
         Raises:
             Exception: what `load` raised.
         """
+        # The engine's thread needs the interpreter for a moment between steps. By default it would wait 5 ms for it
+        # while another thread tokenizes a long prompt.
+        sys.setswitchinterval(_SWITCH_S)
         asyncio.run(self._run())
         if self._error is not None:
             raise self._error
@@ -132,8 +137,7 @@ class Server:
         """Lets running requests end, then ends those that did not."""
         state = self._state
         state.draining = True
-        stops = self._stops
-        await self._wait_until_idle(state.settings.drain_s, lambda: self._stops > stops)
+        await self._wait_until_idle(state.settings.drain_s, lambda: self._stops > 1)
         if state.engine is not None:
             if state.active:
                 logger.warning("%d requests are ended unfinished", state.active)

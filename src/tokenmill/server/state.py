@@ -25,6 +25,7 @@ class ServerSettings:
         max_body_bytes: larger request bodies are refused with 413.
         drain_s: how long SIGTERM waits for running requests.
         keep_alive_s: a stream that is silent for so long gets a comment line, so that no proxy gives it up.
+        stalled_s: a client that takes none of its stream for so long is cut off, so that it cannot keep its place.
         text_threads: threads that render and tokenize prompts, off the event loop.
     """
 
@@ -32,6 +33,7 @@ class ServerSettings:
     max_body_bytes: int = 4 * 2**20
     drain_s: float = 30.0
     keep_alive_s: float = 15.0
+    stalled_s: float = 60.0
     text_threads: int = 2
 
 
@@ -40,7 +42,7 @@ class ServerState:
 
     def __init__(self, settings: ServerSettings) -> None:
         self.settings = settings
-        self.metrics = ServerMetrics()
+        self.metrics = ServerMetrics(lambda: self.active)
         self.engine: Engine | None = None
         self.failure = ""  # why the model could not be loaded
         self.progress = 0.0  # of loading, 0…1

@@ -38,7 +38,7 @@ class GenerationResponse:
     """An ASGI answer made while the engine works.
 
     Args:
-        settings: for the longest silence of a stream.
+        settings: for how long a stream may be silent or its client may take nothing.
         choices: read here; cancelled when the client disconnects.
         shape: of the answer.
         streamed: frames as they come, or one JSON body at the end.
@@ -49,6 +49,7 @@ class GenerationResponse:
         self, settings: ServerSettings, choices: Choices, shape: Shape, *, streamed: bool, leave: Callable[[], None]
     ) -> None:
         self._keep_alive_s = settings.keep_alive_s
+        self._stalled_s = settings.stalled_s
         self._choices = choices
         self._shape = shape
         self._streamed = streamed
@@ -74,7 +75,13 @@ class GenerationResponse:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         async with _keep_alive(send, self._keep_alive_s) as send_frame:
             async for frame in self._frames():
-                await send_frame(frame)
+                try:
+                    async with asyncio.timeout(self._stalled_s):
+                        await send_frame(frame)
+                except TimeoutError:
+                    # Returning without the last piece makes uvicorn close the connection.
+                    logger.warning("A client took nothing of its stream for %g s; it is cut off", self._stalled_s)
+                    return
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _frames(self) -> AsyncIterator[bytes]:
