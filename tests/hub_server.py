@@ -20,7 +20,10 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 @dataclass
 class Repo:
-    """Files by path. `gated` and `private` want a token; `sha256` overrides what the listing says of a file."""
+    """Files by path. `sha256` and `sizes` override what the listing says of a file.
+
+    A private repository is there for those with a token only; of a gated one, everybody sees the list of files.
+    """
 
     files: dict[str, bytes]
     gated: bool = False
@@ -112,8 +115,6 @@ class _HubHandler(_Handler):
         elif repo is None or (repo.private and not authorization):
             # The hub does not tell strangers whether a repository exists.
             self.answer(404 if authorization else 401, headers={"X-Error-Code": "RepoNotFound"})
-        elif repo.gated and not authorization:
-            self.answer(401, headers={"X-Error-Code": "GatedRepo"})
         else:
             return False
         return True
@@ -137,6 +138,9 @@ class _HubHandler(_Handler):
 
     def _resolve(self, name: str, revision: str, path: str) -> None:
         if self._refused(name):
+            return
+        if self.hub.repos[name].gated and not self.headers.get("Authorization"):
+            self.answer(401, headers={"X-Error-Code": "GatedRepo"})
             return
         data = self.hub.repos[name].files.get(path)
         if data is None or revision != COMMIT:

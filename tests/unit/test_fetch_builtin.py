@@ -212,6 +212,13 @@ def test_local_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert fetch("~/model.gguf") == path
 
 
+def test_a_folder_named_like_a_built_in_model_does_not_hide_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / DEFAULT_MODEL).mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tokenmill.weights.fetch.fetch_builtin", lambda model, *_: Path(model.file_name))
+    assert fetch(DEFAULT_MODEL) == Path(BUILTIN_MODELS[DEFAULT_MODEL].file_name)
+
+
 @pytest.mark.parametrize(
     "name",
     [

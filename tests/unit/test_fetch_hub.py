@@ -182,7 +182,7 @@ def test_repository_that_does_not_exist(hub: Hub, cache: Path, monkeypatch: pyte
 
 
 def test_gated_and_private(hub: Hub, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    refused("owner/Gated-GGUF", cache, "accept terms", "HF_TOKEN")
+    refused("owner/Gated-GGUF", cache, "accept terms", "HF_TOKEN", "g-Q4_0.gguf")
     refused("owner/Private-GGUF", cache, "private", "HF_TOKEN")
     monkeypatch.setenv("HF_TOKEN", "hf_good")
     assert fetch("owner/Gated-GGUF", cache=cache).read_bytes() == OTHER

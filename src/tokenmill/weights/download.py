@@ -97,7 +97,7 @@ def _request_rest(file: RemoteFile, output: BinaryIO, headers: dict[str, str], p
         with error:
             if error.code in _RETRIED_STATUS:
                 return f"HTTP {error.code}"
-            raise FetchError(f"the server refused it: HTTP {error.code} {error.reason}", where=file.url) from error
+            raise _refusal(error, file) from error
     except (OSError, http.client.HTTPException) as error:
         return _network_problem(error, file)
     with response:
@@ -109,6 +109,18 @@ def _request_rest(file: RemoteFile, output: BinaryIO, headers: dict[str, str], p
         elif have and not _starts_at(response.headers, have):
             raise FetchError("the server answered with another range than was asked for", where=file.url)
         return _copy(response, output, file, progress)
+
+
+def _refusal(error: urllib.error.HTTPError, file: RemoteFile) -> FetchError:
+    """The hub lists a gated repository to everybody, and refuses its files (X-Error-Code says why)."""
+    if error.headers.get("X-Error-Code") == "GatedRepo":
+        return FetchError(
+            "the model's owner asks users to accept terms first",
+            where=file.url,
+            hint="accept them on the model's page, then set HF_TOKEN to an access token of that account",
+        )
+    hint = "set HF_TOKEN to an access token that may read it" if error.code in {401, 403} else ""
+    return FetchError(f"the server refused it: HTTP {error.code} {error.reason}", where=file.url, hint=hint)
 
 
 def _network_problem(error: Exception, file: RemoteFile) -> str:

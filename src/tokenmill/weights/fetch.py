@@ -28,11 +28,11 @@ def fetch(model: str, progress: Progress | None = None, cache: Path | None = Non
         FetchError: no such model, no access, no network, no space, or a checksum that does not match.
     """
     local = Path(model).expanduser()
-    if model and _exists(local):
+    builtin = BUILTIN_MODELS.get(model.lower())
+    if model and _exists(local) and not (builtin and local.is_dir()):
         return local
     told = progress or SilentProgress()
     place = cache or cache_root()
-    builtin = BUILTIN_MODELS.get(model.lower())
     if builtin is not None:
         return fetch_builtin(builtin, place, told)
     name = None if model.startswith(("/", "./", "../", "~")) else parse_hub_name(model)

@@ -12,6 +12,8 @@ from tokenmill.vocabulary.errors import ModelFileError
 MAX_HEADER_BYTES = 256 << 20
 MAX_ARRAY_ELEMENTS = 1 << 24  # all arrays of a file together
 MAX_STRING_BYTES = 16 << 20
+MAX_ENTRIES = 1 << 16
+MAX_TENSORS = 1 << 18
 
 _FIRST_READ_BYTES = 1 << 20
 _U32 = struct.Struct("<I")

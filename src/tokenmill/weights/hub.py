@@ -90,9 +90,9 @@ def _explain(error: Exception, name: HubName, endpoint: str) -> NoReturn:
     status = getattr(getattr(error, "response", None), "status_code", None)
     if isinstance(error, errors.GatedRepoError):
         raise FetchError(
-            "its owner asks users to accept terms first",
+            "the model's owner asks users to accept terms first",
             where=where,
-            hint="accept them on that page, then set HF_TOKEN to an access token of your account",
+            hint="accept them on that page, then set HF_TOKEN to an access token of that account",
         ) from error
     if isinstance(error, errors.RepositoryNotFoundError):
         raise FetchError(

@@ -18,7 +18,7 @@ from tokenmill.vocabulary.errors import ModelFileError, UnsupportedModelError
 from tokenmill.vocabulary.model_file import MetadataValue, ModelFile, TensorInfo
 from tokenmill.weights.file_kind import recognise
 from tokenmill.weights.formats import FORMAT_BY_TYPE, UNSUPPORTED_TYPES, supported_names
-from tokenmill.weights.gguf_bytes import HeaderCursor
+from tokenmill.weights.gguf_bytes import MAX_ENTRIES, MAX_TENSORS, HeaderCursor
 from tokenmill.weights.gguf_splits import find_parts, merge_parts
 
 MAGIC = b"GGUF"
@@ -87,15 +87,17 @@ def _read_stream(stream: BinaryIO, path: Path, file_bytes: int) -> ModelFile:
     cursor.subject = "header"
     tensor_count = cursor.u64("the tensor count")
     metadata_count = cursor.u64("the metadata count")
-    for count, least, thing in (
-        (metadata_count, _MIN_METADATA_BYTES, "metadata entries"),
-        (tensor_count, _MIN_TENSOR_BYTES, "tensors"),
+    for count, least, most, thing in (
+        (metadata_count, _MIN_METADATA_BYTES, MAX_ENTRIES, "metadata entries"),
+        (tensor_count, _MIN_TENSOR_BYTES, MAX_TENSORS, "tensors"),
     ):
         if count * least > cursor.remaining:
             cursor.fail(
                 f"claims {count} {thing}, more than the file's {file_bytes} bytes can hold",
                 hint="the file is truncated or damaged; download it again",
             )
+        if count > most:
+            cursor.fail(f"claims {count} {thing}, more than any model has")
     metadata = _read_metadata(cursor, metadata_count)
     alignment = _alignment(cursor, metadata)
     records = [_read_tensor_record(cursor, index, path) for index in range(tensor_count)]
