@@ -13,7 +13,10 @@
 #include "contract/kernel_set.h"
 #include "kernels/shared/pack_panel16_layout-inl.h"
 
-#if defined(__clang__)
+// A build that emulates a set's instructions defines it as nothing, because unrolled emulation takes minutes to
+// compile.
+#if defined(TOKENMILL_UNROLL)
+#elif defined(__clang__)
 #define TOKENMILL_UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define TOKENMILL_UNROLL _Pragma("GCC unroll 16")
@@ -37,6 +40,8 @@ struct ActivationRecord {
   constexpr int scale() const { return tokens * (quad_words + 2); }
   constexpr int scaled_sum() const { return tokens * (quad_words + 3); }
 };
+
+constexpr int kMaxTileTokens = 6;
 
 constexpr int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -62,29 +67,28 @@ inline void pack_activations(const Activations& x, int64_t token, int tile, int6
   }
 }
 
-// 16 running sums per token, at `sums` with `stride` floats between tokens. Lanes past the matrix's last row live in a
-// local copy, because nothing may be written there.
-template <typename Run>
+// `width` running sums per token, with `stride` floats between tokens. Where the matrix ends after `lanes` rows they
+// live in a local copy, because nothing may be written there.
+template <int kWidth, typename Run>
 TOKENMILL_INLINE void with_sums(float* y, int64_t y_stride, int tokens, int64_t lanes, bool first, const Run& run) {
-  if (lanes >= kRowsPerPanel) {
+  if (lanes >= kWidth) {
     run(y, y_stride);
     return;
   }
-  constexpr int kMaxTokens = 16;
-  alignas(64) float sums[kMaxTokens * kRowsPerPanel] = {};
+  alignas(64) float sums[kMaxTileTokens * kWidth] = {};
   const auto bytes = static_cast<size_t>(lanes) * sizeof(float);
   if (!first) {
     for (int t = 0; t < tokens; ++t) {
-      std::memcpy(sums + t * kRowsPerPanel, y + t * y_stride, bytes);
+      std::memcpy(sums + t * kWidth, y + t * y_stride, bytes);
     }
   }
-  run(sums, static_cast<int64_t>(kRowsPerPanel));
+  run(sums, static_cast<int64_t>(kWidth));
   for (int t = 0; t < tokens; ++t) {
-    std::memcpy(y + t * y_stride, sums + t * kRowsPerPanel, bytes);
+    std::memcpy(y + t * y_stride, sums + t * kWidth, bytes);
   }
 }
 
-// Calls run(integral constant T) for the run-time `tile`.
+// Calls run(Tile<T>) for the run-time `tile`.
 template <int kTile>
 struct Tile {
   static constexpr int value = kTile;
@@ -112,7 +116,7 @@ struct PanelRange {
 
 constexpr int kActivationWords = 40 * 1024;  // 160 KiB on the stack
 
-// One tile of tokens: every panel is read once, from memory.
+// One tile of tokens: every panel is read once, from memory, several side by side where that pays.
 template <typename Kernel>
 void stream_tokens(const PanelRange& panels, const Activations& x, float* y, int64_t y_stride) {
   alignas(64) int32_t records[kActivationWords];
@@ -125,13 +129,62 @@ void stream_tokens(const PanelRange& panels, const Activations& x, float* y, int
     const int64_t offset = g / kGroupsPerUnit * unit_layout(Kernel::kFormat, kGroupsPerUnit).bytes;
     const bool first = g == 0;
     pack_activations<Kernel>(x, 0, tile, g, g + count, records);
-    for (int64_t p = panels.begin; p < panels.end; ++p) {
-      with_sums(y + p * kRowsPerPanel, y_stride, tile, panels.lanes(p), first, [&](float* sums, int64_t stride) {
-        dispatch_tile<Kernel::kMaxTile>(tile, [&](auto t) {
-          Kernel::template stream<decltype(t)::value>(panels.panel(p) + offset, count, records, sums, stride, first);
-        });
-      });
-    }
+    dispatch_tile<kMaxTileTokens>(tile, [&](auto t) {
+      constexpr int kTokens = decltype(t)::value;
+      constexpr int kPanels = Kernel::stream_panels(kTokens);
+      const auto run = [&](auto side_by_side, int64_t p) {
+        constexpr int kSideBySide = decltype(side_by_side)::value;
+        with_sums<kSideBySide * kRowsPerPanel>(
+            y + p * kRowsPerPanel, y_stride, kTokens, panels.lanes(p), first, [&](float* sums, int64_t stride) {
+              Kernel::template stream<kTokens, kSideBySide>(panels.panel(p) + offset, panels.w.panel_bytes, count,
+                                                            records, sums, stride, first);
+            });
+      };
+      int64_t p = panels.begin;
+      for (; p + kPanels <= panels.end; p += kPanels) {
+        run(Tile<kPanels>{}, p);
+      }
+      for (; p < panels.end; ++p) {
+        run(Tile<1>{}, p);
+      }
+    });
+  }
+}
+
+// The tokens [begin, end) that a call's block or tile number `i` of `count` takes: as even as can be.
+struct TokenSpan {
+  int64_t begin;
+  int64_t size;
+};
+
+constexpr TokenSpan token_span(int64_t tokens, int64_t i, int64_t count) {
+  const int64_t begin = tokens * i / count;
+  return {begin, tokens * (i + 1) / count - begin};
+}
+
+// One block of K of one block of tokens, for kPanels panels from p on.
+template <typename Kernel, int kPanels>
+TOKENMILL_INLINE void multiply_block(const PanelRange& panels, int64_t p, int64_t offset, int64_t count,
+                                     const int32_t* records, int64_t tokens, bool first, uint8_t* scratch, float* y,
+                                     int64_t y_stride) {
+  constexpr int64_t kTokenWords = static_cast<int64_t>(Kernel::kBlockGroups) * (Kernel::kQuadWords + 4);
+  for (int i = 0; i < kPanels; ++i) {
+    Kernel::expand(panels.panel(p + i) + offset, count, scratch + i * Kernel::kScratchBytes);
+  }
+  const uint8_t* next = p + 2 * kPanels <= panels.end ? panels.panel(p + kPanels) + offset : nullptr;
+  const int64_t tiles = ceil_div(tokens, kMaxTileTokens);
+  for (int64_t i = 0; i < tiles; ++i) {
+    const TokenSpan span = token_span(tokens, i, tiles);
+    const int32_t* tile_records = records + span.begin * kTokenWords;
+    const auto tile = static_cast<int>(span.size);
+    with_sums<kPanels * kRowsPerPanel>(y + span.begin * y_stride + p * kRowsPerPanel, y_stride, tile, panels.lanes(p),
+                                       first, [&](float* sums, int64_t stride) {
+                                         dispatch_tile<kMaxTileTokens>(tile, [&](auto t) {
+                                           Kernel::template expanded<decltype(t)::value, kPanels>(
+                                               scratch, count, tile_records, sums, stride, first,
+                                               i == 0 ? next : nullptr, panels.w.panel_bytes);
+                                         });
+                                       });
   }
 }
 
@@ -139,41 +192,30 @@ void stream_tokens(const PanelRange& panels, const Activations& x, float* y, int
 template <typename Kernel>
 void block_tokens(const PanelRange& panels, const Activations& x, float* y, int64_t y_stride) {
   alignas(64) int32_t records[kActivationWords];
-  alignas(64) uint8_t scratch[Kernel::kScratchBytes];
+  alignas(64) uint8_t scratch[Kernel::kExpandedPanels * Kernel::kScratchBytes];
   constexpr int64_t kBlock = Kernel::kBlockGroups;
   constexpr int64_t kTokenWords = kBlock * (Kernel::kQuadWords + 4);
-  constexpr int64_t kMaxTokens = kActivationWords / kTokenWords;
   const int64_t groups = x.k / kGroupSize;
-  const int64_t token_blocks = ceil_div(x.rows, kMaxTokens);
+  const int64_t token_blocks = ceil_div(x.rows, kActivationWords / kTokenWords);
   for (int64_t b = 0; b < token_blocks; ++b) {
-    const int64_t token_begin = x.rows * b / token_blocks;
-    const int64_t tokens = x.rows * (b + 1) / token_blocks - token_begin;
-    const int64_t tiles = ceil_div(tokens, Kernel::kMaxTile);
+    const TokenSpan block = token_span(x.rows, b, token_blocks);
+    const int64_t tiles = ceil_div(block.size, kMaxTileTokens);
+    float* out = y + block.begin * y_stride;
     for (int64_t g = 0; g < groups; g += kBlock) {
       const int64_t count = min64(kBlock, groups - g);
       const int64_t offset = g / kGroupsPerUnit * unit_layout(Kernel::kFormat, kGroupsPerUnit).bytes;
-      const bool first = g == 0;
       for (int64_t i = 0; i < tiles; ++i) {
-        const int64_t from = tokens * i / tiles;
-        pack_activations<Kernel>(x, token_begin + from, static_cast<int>(tokens * (i + 1) / tiles - from), g, g + count,
-                                 records + from * kTokenWords);
+        const TokenSpan span = token_span(block.size, i, tiles);
+        pack_activations<Kernel>(x, block.begin + span.begin, static_cast<int>(span.size), g, g + count,
+                                 records + span.begin * kTokenWords);
       }
-      for (int64_t p = panels.begin; p < panels.end; ++p) {
-        const uint8_t* weights = panels.panel(p) + offset;
-        const uint8_t* next = p + 1 < panels.end ? weights + panels.w.panel_bytes : weights;
-        Kernel::expand(weights, count, scratch);
-        for (int64_t i = 0; i < tiles; ++i) {
-          const int64_t from = tokens * i / tiles;
-          const auto tile = static_cast<int>(tokens * (i + 1) / tiles - from);
-          float* out = y + (token_begin + from) * y_stride + p * kRowsPerPanel;
-          const int32_t* tile_records = records + from * kTokenWords;
-          with_sums(out, y_stride, tile, panels.lanes(p), first, [&](float* sums, int64_t stride) {
-            dispatch_tile<Kernel::kMaxTile>(tile, [&](auto t) {
-              Kernel::template expanded<decltype(t)::value>(scratch, count, tile_records, sums, stride, first,
-                                                            i == 0 ? next : nullptr);
-            });
-          });
-        }
+      int64_t p = panels.begin;
+      for (; p + Kernel::kExpandedPanels <= panels.end; p += Kernel::kExpandedPanels) {
+        multiply_block<Kernel, Kernel::kExpandedPanels>(panels, p, offset, count, records, block.size, g == 0, scratch,
+                                                        out, y_stride);
+      }
+      for (; p < panels.end; ++p) {
+        multiply_block<Kernel, 1>(panels, p, offset, count, records, block.size, g == 0, scratch, out, y_stride);
       }
     }
   }
@@ -183,7 +225,7 @@ template <typename Kernel>
 TOKENMILL_INLINE void matmul_integer(const PackedMatrix& w, const Activations& x, int64_t panel_begin,
                                      int64_t panel_end, float* y, int64_t y_stride) {
   const PanelRange panels{w, panel_begin, min64(panel_end, ceil_div(w.rows, kRowsPerPanel))};
-  if (x.rows <= Kernel::kMaxTile) {
+  if (x.rows <= kMaxTileTokens) {
     stream_tokens<Kernel>(panels, x, y, y_stride);
   } else {
     block_tokens<Kernel>(panels, x, y, y_stride);

@@ -9,8 +9,6 @@
 namespace tokenmill::TOKENMILL_SET_NAMESPACE {
 namespace {
 
-constexpr int kMaxFloatTile = 6;
-
 // Two vectors of eight rows for each of two consecutive k.
 struct WeightPair {
   __m256 first[2];
@@ -102,7 +100,7 @@ __attribute__((noinline)) void float_tile(const uint8_t* panel, uint64_t panel_s
   TOKENMILL_UNROLL
   for (int p = 0; p < kPanels; ++p) {
     const int64_t at = p * kRowsPerPanel;
-    with_sums(y + at, y_stride, T, lanes - at, true, [&](float* to, int64_t stride) {
+    with_sums<kRowsPerPanel>(y + at, y_stride, T, lanes - at, true, [&](float* to, int64_t stride) {
       TOKENMILL_UNROLL
       for (int t = 0; t < T; ++t) {
         _mm256_storeu_ps(to + t * stride, sums[p][t][0]);
@@ -116,16 +114,15 @@ template <WeightFormat kFormat>
 void matmul_float(const PackedMatrix& w, const Activations& x, int64_t panel_begin, int64_t panel_end, float* y,
                   int64_t y_stride) {
   const PanelRange panels{w, panel_begin, min64(panel_end, ceil_div(w.rows, kRowsPerPanel))};
-  const int64_t tiles = ceil_div(x.rows, kMaxFloatTile);
+  const int64_t tiles = ceil_div(x.rows, kMaxTileTokens);
   for (int64_t p = panels.begin; p < panels.end;) {
     constexpr int64_t kMostPanels = 4;
     const int64_t side_by_side = x.rows <= 2 && panels.end - p >= kMostPanels ? kMostPanels : 1;
     for (int64_t i = 0; i < tiles; ++i) {
-      const int64_t token = x.rows * i / tiles;
-      const auto tile = static_cast<int>(x.rows * (i + 1) / tiles - token);
-      const float* from = x.f32 + token * x.k;
-      float* to = y + token * y_stride + p * kRowsPerPanel;
-      dispatch_tile<kMaxFloatTile>(tile, [&](auto t) {
+      const TokenSpan span = token_span(x.rows, i, tiles);
+      const float* from = x.f32 + span.begin * x.k;
+      float* to = y + span.begin * y_stride + p * kRowsPerPanel;
+      dispatch_tile<kMaxTileTokens>(static_cast<int>(span.size), [&](auto t) {
         constexpr int kTokens = decltype(t)::value;
         if constexpr (kTokens <= 2) {
           if (side_by_side == kMostPanels) {

@@ -142,7 +142,8 @@ struct IntegerKernel {
   static constexpr int kLaneOffset = kBorrows ? 16 : kPanel.offset;
   static constexpr bool kStartsAtBias = kLaneOffset != 0;
 
-  static constexpr int kMaxTile = 6;
+  static constexpr int kExpandedPanels = 1;
+  static constexpr int stream_panels(int tokens) { return tokens <= 2 ? 2 : 1; }
   static constexpr int kQuadWords = kWide ? 16 : 8;
   static constexpr int kBlockGroups = kWide ? 16 : 32;
   static constexpr int kGroupScratch = kWide ? 1024 : 512;
@@ -315,27 +316,39 @@ struct IntegerKernel {
     }
   }
 
-  // Units of one panel, straight from the packed weights.
-  template <int T>
-  static __attribute__((noinline)) void stream(const uint8_t* unit, int64_t groups, const int32_t* records, float* y,
-                                               int64_t stride, bool first) {
+  // P panels, `panel_stride` bytes apart, straight from the packed weights: a unit of each in turn.
+  template <int T, int P>
+  static __attribute__((noinline)) void stream(const uint8_t* panel, uint64_t panel_stride, int64_t groups,
+                                               const int32_t* records, float* y, int64_t stride, bool first) {
     constexpr int kRecordWords = ActivationRecord{T, kQuadWords}.words();
     constexpr int kPrefetchBytes = 4096;
-    __m256 sums[T][2];
-    load_sums<T>(y, stride, first, sums);
+    __m256 sums[P][T][2];
+    TOKENMILL_UNROLL
+    for (int p = 0; p < P; ++p) {
+      load_sums<T>(y + p * kRowsPerPanel, stride, first, sums[p]);
+    }
     UnitScales scales;
     for (int64_t done = 0; done < groups; done += kGroupsPerUnit) {
       const int n = groups_in_unit(groups - done, 0);
       const UnitLayout layout = unit_layout(kFormat, n);
-      expand_scales<kFormat>(unit, n, scales.scale, scales.min);
-      const PackedWeights<kFormat> weights{unit, unit + layout.high_bits};
-      for (int g = 0; g < n; ++g, records += kRecordWords) {
-        prefetch_group(unit + kPrefetchBytes + g * kGroupFileBytes);
-        run_group<T>(weights, g, records, scales.scale + g * kScaleFloats, scales.min + g * kRowsPerPanel, sums);
+      TOKENMILL_UNROLL
+      for (int p = 0; p < P; ++p) {
+        const uint8_t* unit = panel + static_cast<uint64_t>(p) * panel_stride;
+        expand_scales<kFormat>(unit, n, scales.scale, scales.min);
+        const PackedWeights<kFormat> weights{unit, unit + layout.high_bits};
+        for (int g = 0; g < n; ++g) {
+          prefetch_group(unit + kPrefetchBytes + g * kGroupFileBytes);
+          run_group<T>(weights, g, records + g * kRecordWords, scales.scale + g * kScaleFloats,
+                       scales.min + g * kRowsPerPanel, sums[p]);
+        }
       }
-      unit += layout.bytes;
+      records += n * kRecordWords;
+      panel += layout.bytes;
     }
-    store_sums<T>(sums, y, stride);
+    TOKENMILL_UNROLL
+    for (int p = 0; p < P; ++p) {
+      store_sums<T>(sums[p], y + p * kRowsPerPanel, stride);
+    }
   }
 
   // Expands at most kBlockGroups groups of one panel.
@@ -368,9 +381,11 @@ struct IntegerKernel {
   }
 
   // One tile of tokens over an expanded block. `next` (may be null): weights to prefetch meanwhile.
-  template <int T>
+  template <int T, int P>
   static __attribute__((noinline)) void expanded(const uint8_t* scratch, int64_t groups, const int32_t* records,
-                                                 float* y, int64_t stride, bool first, const uint8_t* next) {
+                                                 float* y, int64_t stride, bool first, const uint8_t* next,
+                                                 uint64_t /*next_stride*/) {
+    static_assert(P == 1);
     constexpr int kRecordWords = ActivationRecord{T, kQuadWords}.words();
     const auto* scale = reinterpret_cast<const float*>(scratch + kScratchScales);
     const auto* min = reinterpret_cast<const float*>(scratch + kScratchMins);

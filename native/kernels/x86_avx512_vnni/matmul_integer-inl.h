@@ -1,0 +1,323 @@
+// Dot kernels of the integer formats with AVX-512 VNNI.
+//
+// dpbusd adds four products of unsigned weights and signed activations to an exact int32, so the offset of a format is
+// a start value: -offset * (sum of the group's activations). One 64-byte vector is four elements of all 16 rows of a
+// panel. Panels are taken side by side: two share each broadcast activation, and four keep more reads in flight where a
+// single token leaves memory as the limit.
+#pragma once
+#include <immintrin.h>
+
+#include "kernels/shared/matmul_panel16-inl.h"
+#include "kernels/shared/set_functions-inl.h"
+
+namespace tokenmill::TOKENMILL_SET_NAMESPACE {
+namespace {
+
+TOKENMILL_INLINE __m512i load512(const void* p) { return _mm512_loadu_si512(p); }
+
+TOKENMILL_INLINE __m128i load128(const uint8_t* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
+
+TOKENMILL_INLINE __m512i broadcast_word(const int32_t* p) { return _mm512_set1_epi32(*p); }
+
+TOKENMILL_INLINE __m512 broadcast_float(const int32_t* p) { return _mm512_castsi512_ps(_mm512_set1_epi32(*p)); }
+
+TOKENMILL_INLINE __m512 load_halves(const uint8_t* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+
+// Scales (and minima, as what is added) of a unit, expanded to floats: [group][16 rows]; Q6_K: [half group][16 rows].
+struct UnitScales {
+  alignas(64) float scale[2 * kGroupsPerUnit * kRowsPerPanel];
+  alignas(64) float min[kGroupsPerUnit * kRowsPerPanel];
+};
+
+template <WeightFormat kFormat>
+TOKENMILL_INLINE void expand_scales(const uint8_t* unit, int groups, float* scale, float* min) {
+  constexpr ScaleKind kKind = panel_format(kFormat).scales;
+  const uint8_t* from = unit + unit_layout(kFormat, groups).scales;
+  if constexpr (kKind == ScaleKind::plain || kKind == ScaleKind::with_min) {
+    for (int g = 0; g < groups; ++g) {
+      _mm512_storeu_ps(scale + 16 * g, load_halves(from + 32 * g));
+      if constexpr (kKind == ScaleKind::with_min) {
+        _mm512_storeu_ps(min + 16 * g, load_halves(from + 32 * (groups + g)));
+      }
+    }
+  } else if constexpr (kKind == ScaleKind::superblock_min) {
+    const __m512i two_bits = _mm512_set1_epi32(0x30);
+    const __m512i four_bits = _mm512_set1_epi32(15);
+    const __m512i high = load512(from + 128);
+    const __m512 d = load_halves(from + 192);
+    const __m512 dmin = _mm512_xor_ps(load_halves(from + 224), _mm512_set1_ps(-0.0F));
+    TOKENMILL_UNROLL
+    for (int g = 0; g < kGroupsPerUnit; ++g) {
+      const __m512i bytes = _mm512_cvtepu8_epi32(load128(from + 16 * g));
+      // The group's upper bits of the scale move to bits 4..5, then those of the minimum.
+      const __m512i scale_high = g == 0 ? _mm512_slli_epi32(high, 4) : _mm512_srli_epi32(high, 4 * g - 4);
+      const __m512i min_high = g == 0 ? _mm512_slli_epi32(high, 2) : _mm512_srli_epi32(high, 4 * g - 2);
+      const __m512i s = _mm512_or_si512(_mm512_and_si512(bytes, four_bits), _mm512_and_si512(scale_high, two_bits));
+      const __m512i m = _mm512_or_si512(_mm512_srli_epi32(bytes, 4), _mm512_and_si512(min_high, two_bits));
+      _mm512_storeu_ps(scale + 16 * g, _mm512_mul_ps(d, _mm512_cvtepi32_ps(s)));
+      _mm512_storeu_ps(min + 16 * g, _mm512_mul_ps(dmin, _mm512_cvtepi32_ps(m)));
+    }
+  } else {
+    const __m512 d = load_halves(from + 256);
+    for (int i = 0; i < 2 * kGroupsPerUnit; ++i) {
+      const __m512i integers = _mm512_cvtepi8_epi32(load128(from + 16 * i));
+      _mm512_storeu_ps(scale + 16 * i, _mm512_mul_ps(d, _mm512_cvtepi32_ps(integers)));
+    }
+  }
+}
+
+// The codebook of IQ4_NL plus 128.
+TOKENMILL_INLINE __m512i codebook() {
+  return _mm512_broadcast_i32x4(
+      _mm_setr_epi8(1, 24, 45, 63, 79, 93, 106, 118, -127, -115, -103, -90, -75, -59, -39, -15));
+}
+
+// Weights as they lie in a panel's unit: elements 4c .. 4c+3 of group g, as unsigned bytes.
+template <WeightFormat kFormat>
+struct PackedWeights {
+  const uint8_t* unit;
+  const uint8_t* high;
+
+  TOKENMILL_INLINE __m512i load(int g, int c) const {
+    constexpr PanelFormat kPanel = panel_format(kFormat);
+    const uint8_t* group = unit + g * kPanel.weight_bytes;
+    if constexpr (kFormat == WeightFormat::q8_0) {
+      return load512(group + c * kWeightVectorBytes);
+    }
+    const __m512i pair = load512(group + (c & 3) * kWeightVectorBytes);
+    __m512i w = _mm512_and_si512(c < 4 ? pair : _mm512_srli_epi16(pair, 4), _mm512_set1_epi8(15));
+    if constexpr (kFormat == WeightFormat::iq4_nl) {
+      w = _mm512_shuffle_epi8(codebook(), w);
+    }
+    if constexpr (kPanel.high_bits == 1) {
+      const __m512i bits = load512(high + g * kWeightVectorBytes);
+      const __m512i moved = c < 4 ? _mm512_slli_epi16(bits, 4 - c) : _mm512_srli_epi16(bits, c - 4);
+      w = merge(w, moved, _mm512_set1_epi8(16));
+    }
+    if constexpr (kPanel.high_bits == 2) {
+      const __m512i bits = load512(high + (2 * g + c / 4) * kWeightVectorBytes);
+      const int shift = 4 - 2 * (c & 3);
+      const __m512i moved = shift >= 0 ? _mm512_slli_epi16(bits, shift) : _mm512_srli_epi16(bits, -shift);
+      w = merge(w, moved, _mm512_set1_epi8(0x30));
+    }
+    return w;
+  }
+
+  // w | (bits & mask)
+  static TOKENMILL_INLINE __m512i merge(__m512i w, __m512i bits, __m512i mask) {
+    constexpr int kOrAnd = 0xF8;
+    return _mm512_ternarylogic_epi32(w, bits, mask, kOrAnd);
+  }
+};
+
+// Weights that `expand` has written: 64-byte vectors in the order of use.
+struct ExpandedWeights {
+  const uint8_t* bytes;
+
+  TOKENMILL_INLINE __m512i load(int g, int c) const { return _mm512_load_si512(bytes + (g * 8 + c) * 64); }
+};
+
+template <WeightFormat kFormatOfKernel>
+struct IntegerKernel {
+  static constexpr WeightFormat kFormat = kFormatOfKernel;
+  static constexpr PanelFormat kPanel = panel_format(kFormat);
+  static constexpr bool kHalves = kPanel.scales == ScaleKind::superblock_half;
+  static constexpr bool kMin = kPanel.scales == ScaleKind::with_min || kPanel.scales == ScaleKind::superblock_min;
+
+  static constexpr int kExpandedPanels = 2;
+  static constexpr int stream_panels(int tokens) { return tokens == 1 ? 4 : 2; }
+  static constexpr int kQuadWords = 8;
+  static constexpr int kBlockGroups = 24;
+  static constexpr int kGroupScratch = 512;
+  static constexpr int kScaleFloats = (kHalves ? 2 : 1) * kRowsPerPanel;
+  static constexpr int kScratchScales = kBlockGroups * kGroupScratch;
+  static constexpr int kScratchMins = kScratchScales + kBlockGroups * kScaleFloats * 4;
+  static constexpr int kScratchBytes = kScratchMins + (kMin ? kBlockGroups * kRowsPerPanel * 4 : 0);
+  static constexpr int kGroupFileBytes = unit_layout(kFormat, kGroupsPerUnit).bytes / kGroupsPerUnit;
+
+  static TOKENMILL_INLINE void pack_group(const int8_t* q, const int16_t* half_sums, int32_t* to, int32_t* bias0,
+                                          int32_t* bias1) {
+    std::memcpy(to, q, kGroupSize);
+    *bias0 = -kPanel.offset * (kHalves ? half_sums[0] : half_sums[0] + half_sums[1]);
+    *bias1 = kHalves ? -kPanel.offset * half_sums[1] : 0;
+  }
+
+  // Elements 4 * kBegin .. 4 * kEnd of a group of P panels, then
+  // acc = fma(float(dot), scale * activation scale, acc); with a minimum: acc = fma(min, scaled activation sum, acc).
+  template <int T, int P, int kBegin, int kEnd, typename Weights>
+  static TOKENMILL_INLINE void run_part(const Weights (&weights)[P], int g, const int32_t* record, int bias,
+                                        const float* const (&scale)[P], const float* const (&min)[P],
+                                        __m512 (&sums)[P][T]) {
+    constexpr ActivationRecord kRecord{T, kQuadWords};
+    __m512i dot[P][T];
+    TOKENMILL_UNROLL
+    for (int t = 0; t < T; ++t) {
+      TOKENMILL_UNROLL
+      for (int p = 0; p < P; ++p) {
+        dot[p][t] = kPanel.offset != 0 ? broadcast_word(record + kRecord.bias(bias) + t) : _mm512_setzero_si512();
+      }
+    }
+    TOKENMILL_UNROLL
+    for (int c = kBegin; c < kEnd; ++c) {
+      __m512i w[P];
+      TOKENMILL_UNROLL
+      for (int p = 0; p < P; ++p) {
+        w[p] = weights[p].load(g, c);
+      }
+      TOKENMILL_UNROLL
+      for (int t = 0; t < T; ++t) {
+        const __m512i a = broadcast_word(record + t * kQuadWords + c);
+        TOKENMILL_UNROLL
+        for (int p = 0; p < P; ++p) {
+          dot[p][t] = _mm512_dpbusd_epi32(dot[p][t], w[p], a);
+        }
+      }
+    }
+    TOKENMILL_UNROLL
+    for (int p = 0; p < P; ++p) {
+      const __m512 row_scale = _mm512_loadu_ps(scale[p]);
+      TOKENMILL_UNROLL
+      for (int t = 0; t < T; ++t) {
+        const __m512 factor = _mm512_mul_ps(row_scale, broadcast_float(record + kRecord.scale() + t));
+        sums[p][t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[p][t]), factor, sums[p][t]);
+        if constexpr (kMin) {
+          sums[p][t] =
+              _mm512_fmadd_ps(_mm512_loadu_ps(min[p]), broadcast_float(record + kRecord.scaled_sum() + t), sums[p][t]);
+        }
+      }
+    }
+  }
+
+  template <int T, int P, typename Weights>
+  static TOKENMILL_INLINE void run_group(const Weights (&weights)[P], int g, const int32_t* record,
+                                         const float* const (&scale)[P], const float* const (&min)[P],
+                                         __m512 (&sums)[P][T]) {
+    if constexpr (kHalves) {
+      const float* second[P];
+      TOKENMILL_UNROLL
+      for (int p = 0; p < P; ++p) {
+        second[p] = scale[p] + kRowsPerPanel;
+      }
+      run_part<T, P, 0, 4>(weights, g, record, 0, scale, min, sums);
+      run_part<T, P, 4, 8>(weights, g, record, 1, second, min, sums);
+    } else {
+      run_part<T, P, 0, 8>(weights, g, record, 0, scale, min, sums);
+    }
+  }
+
+  template <int T, int P>
+  static TOKENMILL_INLINE void load_sums(const float* y, int64_t stride, bool first, __m512 (&sums)[P][T]) {
+    TOKENMILL_UNROLL
+    for (int t = 0; t < T; ++t) {
+      TOKENMILL_UNROLL
+      for (int p = 0; p < P; ++p) {
+        sums[p][t] = first ? _mm512_setzero_ps() : _mm512_loadu_ps(y + t * stride + p * kRowsPerPanel);
+      }
+    }
+  }
+
+  template <int T, int P>
+  static TOKENMILL_INLINE void store_sums(const __m512 (&sums)[P][T], float* y, int64_t stride) {
+    TOKENMILL_UNROLL
+    for (int t = 0; t < T; ++t) {
+      TOKENMILL_UNROLL
+      for (int p = 0; p < P; ++p) {
+        _mm512_storeu_ps(y + t * stride + p * kRowsPerPanel, sums[p][t]);
+      }
+    }
+  }
+
+  static TOKENMILL_INLINE void prefetch_group(const uint8_t* p) {
+    TOKENMILL_UNROLL
+    for (int at = 0; at < kGroupFileBytes; at += 64) {
+      _mm_prefetch(reinterpret_cast<const char*>(p + at), _MM_HINT_T0);
+    }
+  }
+
+  // P panels, `panel_stride` bytes apart, straight from the packed weights.
+  template <int T, int P>
+  static __attribute__((noinline)) void stream(const uint8_t* panel, uint64_t panel_stride, int64_t groups,
+                                               const int32_t* records, float* y, int64_t stride, bool first) {
+    constexpr int kRecordWords = ActivationRecord{T, kQuadWords}.words();
+    constexpr int kPrefetchBytes = 4096;
+    __m512 sums[P][T];
+    load_sums<T, P>(y, stride, first, sums);
+    UnitScales scales[P];
+    for (int64_t done = 0; done < groups; done += kGroupsPerUnit) {
+      const int n = groups_in_unit(groups - done, 0);
+      const UnitLayout layout = unit_layout(kFormat, n);
+      PackedWeights<kFormat> weights[P];
+      TOKENMILL_UNROLL
+      for (int p = 0; p < P; ++p) {
+        const uint8_t* unit = panel + static_cast<uint64_t>(p) * panel_stride;
+        expand_scales<kFormat>(unit, n, scales[p].scale, scales[p].min);
+        weights[p] = {unit, unit + layout.high_bits};
+      }
+      for (int g = 0; g < n; ++g, records += kRecordWords) {
+        const float* scale[P];
+        const float* min[P];
+        TOKENMILL_UNROLL
+        for (int p = 0; p < P; ++p) {
+          prefetch_group(weights[p].unit + kPrefetchBytes + g * kGroupFileBytes);
+          scale[p] = scales[p].scale + g * kScaleFloats;
+          min[p] = scales[p].min + g * kRowsPerPanel;
+        }
+        run_group<T, P>(weights, g, records, scale, min, sums);
+      }
+      panel += layout.bytes;
+    }
+    store_sums<T, P>(sums, y, stride);
+  }
+
+  // Expands at most kBlockGroups groups of one panel.
+  static __attribute__((noinline)) void expand(const uint8_t* unit, int64_t groups, uint8_t* scratch) {
+    auto* scale = reinterpret_cast<float*>(scratch + kScratchScales);
+    auto* min = reinterpret_cast<float*>(scratch + kScratchMins);
+    for (int64_t done = 0; done < groups; done += kGroupsPerUnit) {
+      const int n = groups_in_unit(groups - done, 0);
+      const UnitLayout layout = unit_layout(kFormat, n);
+      expand_scales<kFormat>(unit, n, scale + done * kScaleFloats, min + (kMin ? done * kRowsPerPanel : 0));
+      const PackedWeights<kFormat> weights{unit, unit + layout.high_bits};
+      for (int g = 0; g < n; ++g, scratch += kGroupScratch) {
+        TOKENMILL_UNROLL
+        for (int c = 0; c < 8; ++c) {
+          _mm512_store_si512(scratch + c * kWeightVectorBytes, weights.load(g, c));
+        }
+      }
+      unit += layout.bytes;
+    }
+  }
+
+  // One tile of tokens over the expanded blocks of P panels, kScratchBytes apart. `next` (may be null): weights to
+  // prefetch meanwhile, P times `next_stride` apart.
+  template <int T, int P>
+  static __attribute__((noinline)) void expanded(const uint8_t* scratch, int64_t groups, const int32_t* records,
+                                                 float* y, int64_t stride, bool first, const uint8_t* next,
+                                                 uint64_t next_stride) {
+    constexpr int kRecordWords = ActivationRecord{T, kQuadWords}.words();
+    __m512 sums[P][T];
+    load_sums<T, P>(y, stride, first, sums);
+    for (int64_t g = 0; g < groups; ++g, records += kRecordWords) {
+      ExpandedWeights weights[P];
+      const float* scale[P];
+      const float* min[P];
+      TOKENMILL_UNROLL
+      for (int p = 0; p < P; ++p) {
+        const uint8_t* block = scratch + p * kScratchBytes;
+        weights[p] = {block + g * kGroupScratch};
+        scale[p] = reinterpret_cast<const float*>(block + kScratchScales) + g * kScaleFloats;
+        min[p] = reinterpret_cast<const float*>(block + kScratchMins) + g * kRowsPerPanel;
+        if (next != nullptr) {
+          prefetch_group(next + static_cast<uint64_t>(p) * next_stride + g * kGroupFileBytes);
+        }
+      }
+      run_group<T, P>(weights, 0, records, scale, min, sums);
+    }
+    store_sums<T, P>(sums, y, stride);
+  }
+};
+
+}  // namespace
+}  // namespace tokenmill::TOKENMILL_SET_NAMESPACE

@@ -1,0 +1,1 @@
+#include "kernels/shared/pack_panel16-inl.h"
