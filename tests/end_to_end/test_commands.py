@@ -139,25 +139,26 @@ class Terminal:
         if self.pid == 0:
             os.execv(sys.executable, [*TOKENMILL, *arguments])
         self.seen = ""
+        self._unread = ""
 
     def type(self, text: str) -> None:
         os.write(self._fd, text.encode())
 
     def wait_for(self, text: str, timeout_s: float = 60.0) -> None:
-        """Reads until `text` appears in what is new since the last call."""
+        """Reads until `text` appears after what the last call has found."""
         deadline = time.monotonic() + timeout_s
-        new = ""
-        while text not in new:
+        while text not in self._unread:
             left = deadline - time.monotonic()
-            assert left > 0, f"no {text!r} in {self.seen!r}"
+            assert left > 0, f"no {text!r} in {self._unread!r}"
             if select.select([self._fd], [], [], left)[0]:
                 try:
                     piece = os.read(self._fd, 4096).decode("utf-8", errors="replace")
                 except OSError:  # the process has ended
                     piece = ""
-                assert piece, f"ended without {text!r}: {self.seen!r}"
-                new += piece
+                assert piece, f"ended without {text!r}: {self._unread!r}"
+                self._unread += piece
                 self.seen += piece
+        self._unread = self._unread.partition(text)[2]
 
     def exit_code(self) -> int:
         while True:

@@ -31,8 +31,8 @@ def show_machine(console: Console, machine: MachineExplanation) -> None:
     memory = f"{human_bytes(host.memory.available_bytes)} available of {human_bytes(host.memory.total_bytes)}"
     table.add_row("memory", memory)
     table.add_row("memory limit", f"{human_bytes(limit)} ({host.quota.memory_source})" if limit is not None else "none")
-    pages = f"{human_bytes(host.memory.page_bytes)}; transparent huge pages: {host.memory.transparent_huge_pages}"
-    table.add_row("page size", pages)
+    table.add_row("page size", human_bytes(host.memory.page_bytes))
+    table.add_row("huge pages", _huge_pages(host.memory.transparent_huge_pages))
     console.print(table)
     console.print(_kernel_table(machine))
     count = len(machine.self_test_failures)
@@ -65,6 +65,15 @@ def show_model(console: Console, model: ModelExplanation, *, every_tensor: bool)
     context = f"{human_bytes(model.kv_bytes_of_context)} for {model.context_length} tokens"
     memory.add_row("one full context", context + ("" if model.fits else ": more than is available; use --context"))
     console.print(memory)
+
+
+def _huge_pages(mode: str) -> str:
+    grants = {
+        "always": "granted to weights and KV cache (mode always)",
+        "madvise": "granted to weights and KV cache, which ask for them (mode madvise)",
+        "never": "not granted: /sys/kernel/mm/transparent_hugepage/enabled says never; madvise would do",
+    }
+    return grants.get(mode, "cannot tell: /sys/kernel/mm/transparent_hugepage/enabled is not readable")
 
 
 def _grouped(model: ModelExplanation, *, every_tensor: bool) -> list[tuple[str, list[TensorFacts]]]:
