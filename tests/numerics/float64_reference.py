@@ -64,12 +64,6 @@ def logits(plan: ModelPlan, weights: Mapping[str, Array], hidden: Array) -> Iter
         yield hidden[start : start + ROWS_AT_ONCE] @ matrix.T + bias
 
 
-def log_softmax(values: Array) -> Array:
-    """Natural-log probabilities over the last axis."""
-    shifted = values - values.max(axis=-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
-
-
 def rms_norm(x: Array, weight: Array, epsilon: float) -> Array:
     return x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + epsilon) * weight
 
