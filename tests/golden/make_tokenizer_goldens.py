@@ -25,7 +25,7 @@ from typing import Any
 import llama_cpp
 
 FOLDER = Path(__file__).parent / "tokenizer"
-sys.path.insert(0, str(FOLDER))
+sys.path[:0] = [str(FOLDER)]
 
 from reference_vocabularies import reference_folder, with_pre_tokenizer  # noqa: E402
 from strings import Case, make_cases  # noqa: E402

@@ -1,9 +1,9 @@
 """Byte-level BPE: a word's UTF-8 bytes, written as printable characters, merged by rank.
 
-The merging is done by the `tokenizers` library (a heap per word, so a word of n bytes costs n log n). It knows no symbol
-without an id, while real vocabularies lack a byte here and there, and a merge may make a text that is no token. Such
-symbols get a provisional id; after the merging they fall apart into the tokens of their characters, and a character
-that has none is lost (as with the reference tokenizer: the model cannot see it).
+The merging is done by the `tokenizers` library (a heap per word: n log n for n bytes). It knows no symbol without an
+id, while real vocabularies lack a byte here and there, and a merge may make a text that is no token. Such symbols get a
+provisional id; after the merging they fall apart into the tokens of their characters, and a character that has none is
+lost (as with the reference tokenizer: the model cannot see it).
 """
 
 from __future__ import annotations

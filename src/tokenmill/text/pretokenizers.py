@@ -117,6 +117,9 @@ class Splitter:
             subject = classes if categories else spaces
             finer = [0]
             for start, end in pairwise(cuts):
+                if end - start == 1:
+                    finer.append(end)
+                    continue
                 at = start
                 piece = subject if len(cuts) == 2 else subject[start:end]
                 for match in expression.finditer(piece):

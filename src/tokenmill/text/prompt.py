@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 from tokenmill.text.chat_template import ChatTemplate, Message, with_plain_content
-from tokenmill.text.tokenizer import Tokenizer
+from tokenmill.text.tokenizer import Tokenizer, without_surrogates
 from tokenmill.vocabulary.errors import RequestError, TemplateError
 
 # Templates build tokens out of roles ('<|' + role + '|>'), so a role is not text that may say anything.
@@ -109,6 +109,7 @@ class _Guard:
         return value
 
     def _protect_text(self, text: str) -> str:
+        text = without_surrogates(text)  # two of them could meet and be a stand-in
         positions: set[int] = set()
         for control in self._control_texts:
             at = text.find(control)

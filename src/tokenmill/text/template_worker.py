@@ -25,9 +25,11 @@ from typing import Any
 
 import jinja2
 from jinja2 import nodes
+from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
 
 _COMPILED_KEPT = 8
 _TEMPLATE_NAME = "<template>"
@@ -39,6 +41,25 @@ class RaisedByTemplateError(jinja2.TemplateError):
 
 class OutputLimitError(Exception):
     """The text grew past the limit."""
+
+
+class PlainNamespace(Namespace):
+    """jinja's `namespace` without names that Python gives a meaning to, the material of sandbox escapes."""
+
+    def __init__(self, /, *values: Any, **more: Any) -> None:
+        attributes = dict(*values, **more)
+        for name in attributes:
+            _check_name(name)
+        super().__init__(attributes)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        _check_name(name)
+        super().__setitem__(name, value)
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str) or name.startswith("_"):
+        raise SecurityError(f"a namespace cannot hold {name!r}")
 
 
 class Generation(Extension):
@@ -67,6 +88,11 @@ def _raise_exception(message: str) -> None:
     raise RaisedByTemplateError(str(message))
 
 
+def _dict(*values: Any, **more: Any) -> dict[Any, Any]:
+    """The constructor alone: a template needs no class object."""
+    return dict(*values, **more)
+
+
 def _strftime_now(pattern: str) -> str:
     return datetime.now().astimezone().strftime(pattern)
 
@@ -77,8 +103,10 @@ def make_environment() -> jinja2.Environment:
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, "jinja2.ext.loopcontrols"]
     )
     environment.filters["tojson"] = _to_json
-    environment.globals["raise_exception"] = _raise_exception
-    environment.globals["strftime_now"] = _strftime_now
+    del environment.globals["lipsum"]
+    environment.globals.update(
+        raise_exception=_raise_exception, strftime_now=_strftime_now, dict=_dict, namespace=PlainNamespace
+    )
     return environment
 
 

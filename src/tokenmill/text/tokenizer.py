@@ -24,6 +24,11 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _ASCII_SPACE = " \t\n\v\f\r"
 
 
+def without_surrogates(text: str) -> str:
+    """`text` with U+FFFD for each lone surrogate, which is no character and has no UTF-8."""
+    return _SURROGATE.sub("\ufffd", text) if _SURROGATE.search(text) else text
+
+
 class _Encoder(Protocol):
     def encode(self, text: str) -> list[int]: ...
 
@@ -124,8 +129,7 @@ class Tokenizer:
             text: the text between two special tokens.
             after_special: it is at the start or follows a special token.
         """
-        if _SURROGATE.search(text):
-            text = _SURROGATE.sub("\ufffd", text)
+        text = without_surrogates(text)
         if self._byte_level:
             return self._encoder.encode(text)
         if self.add_space_prefix and after_special:
