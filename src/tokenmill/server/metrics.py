@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -26,6 +34,7 @@ class ServerMetrics:
     """
 
     def __init__(self, active: Callable[[], int]) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # a series beside each counter that nobody reads
         registry = CollectorRegistry()
         self.registry = registry
         ProcessCollector(registry=registry)

@@ -22,7 +22,8 @@ from tokenmill.weights.progress import Progress, SilentProgress
 
 logger = logging.getLogger(__name__)
 
-_POLL_S = 0.05
+_POLL_S = 0.2  # how soon a signal is seen; a server without work should not be seen in `top`
+_DRAIN_POLL_S = 0.02
 _SWITCH_S = 0.001
 _LAST_FRAMES_S = 2.0  # for answers to tell their clients, once the engine has ended them
 _IDLE_CONNECTION_S = 75  # longer than the usual 60 s of load balancers, which must be the ones to close
@@ -148,7 +149,7 @@ class Server:
         clock = asyncio.get_running_loop().time
         end = clock() + limit_s
         while self._state.active and clock() < end and not enough():
-            await asyncio.sleep(_POLL_S)
+            await asyncio.sleep(_DRAIN_POLL_S)
 
 
 class _HttpServer(uvicorn.Server):
