@@ -189,6 +189,8 @@ def test_missing_directory_special_and_forbidden(tmp_path: Path) -> None:
     loop.symlink_to(loop)
     refused(loop, "cannot be read")
     refused(tmp_path / ("x" * 300), "cannot be read")
+    with pytest.raises(ModelFileError, match="no file can have this name"):
+        read_gguf(Path("nul\0name"))
 
 
 def test_no_permission(write, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ MAGIC = b"GGUF"
 SUPPORTED_VERSIONS = (2, 3)
 DEFAULT_ALIGNMENT = 32
 
+_PLAUSIBLE_VERSION = 1000  # a number above is damage, not a version to come
 _MIN_ALIGNMENT = 8
 _MAX_KEY_BYTES = 65535  # by the specification
 _MAX_TENSOR_NAME_BYTES = 64  # by the specification
@@ -60,6 +61,8 @@ def read_gguf(path: Path) -> ModelFile:
 
 def _read_part(path: Path) -> ModelFile:
     """Reads one file by itself."""
+    if "\0" in str(path):
+        raise ModelFileError("no file can have this name", where=repr(str(path)))
     try:
         info = path.stat()
         if stat.S_ISDIR(info.st_mode):
@@ -71,8 +74,6 @@ def _read_part(path: Path) -> ModelFile:
     except OSError as error:
         hint = "check the path, or `tokenmill pull` the model" if isinstance(error, FileNotFoundError) else ""
         raise ModelFileError(f"cannot be read: {error.strerror}", where=str(path), hint=hint) from error
-    except ValueError as error:  # a NUL in the path
-        raise ModelFileError(f"cannot be read: {error}", where=repr(str(path))) from error
 
 
 def _directory_hint(path: Path) -> str:
@@ -129,12 +130,12 @@ def _check_version(cursor: HeaderCursor, path: Path) -> None:
             where=str(path),
             hint="get the little-endian file, or convert it with gguf's `gguf-convert-endian`",
         )
-    if version in (0, 1) or version > 1000:
-        hint = "" if version == 1 else "the file is damaged, or no GGUF file at all"
-    else:
-        hint = "the file may be newer than this tokenmill"
-    error = UnsupportedModelError if 0 < version <= 1000 else ModelFileError
-    raise error(f"is GGUF version {version}; versions 2 and 3 are supported", where=str(path), hint=hint)
+    what = f"is GGUF version {version}; versions 2 and 3 are supported"
+    if not 1 <= version <= _PLAUSIBLE_VERSION:
+        raise ModelFileError(what, where=str(path), hint="the file is damaged, or no GGUF file at all")
+    newer = version > max(SUPPORTED_VERSIONS)
+    hint = "the file is newer than this tokenmill" if newer else "get a newer file of the model"
+    raise UnsupportedModelError(what, where=str(path), hint=hint)
 
 
 def _read_metadata(cursor: HeaderCursor, count: int) -> dict[str, MetadataValue]:
