@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from tokenmill.engine.engine import Engine
 from tokenmill.engine.text_stream import TextDelta, TextStream
@@ -69,30 +70,31 @@ class Choices:
         for stream in self._streams:
             stream.cancel()
 
-    async def deltas(self) -> AsyncIterator[tuple[int, TextDelta]]:
+    async def deltas(self) -> AsyncGenerator[tuple[int, TextDelta]]:
         """Pieces of all choices as they come, with the choice's index. Ends early, without error, after `cancel`.
 
         Raises:
             GenerationFailedError: the engine gave up on one; the others are cancelled.
         """
         try:
-            async for index, delta in self._merged() if len(self._streams) > 1 else self._single():
-                if delta.finish_reason is not None:
-                    self._metrics.count_sequence(self._streams[index].usage, delta.finish_reason)
-                if delta.finish_reason is FinishReason.ERROR:
-                    raise GenerationFailedError(f"the generation failed: {delta.error}")
-                if not self._cancelled:
-                    yield index, delta
-                # Where events wait already, nothing above lets the event loop serve the other clients in between.
-                await asyncio.sleep(0)
+            async with aclosing(self._merged() if len(self._streams) > 1 else self._single()) as source:
+                async for index, delta in source:
+                    if delta.finish_reason is not None:
+                        self._metrics.count_sequence(self._streams[index].usage, delta.finish_reason)
+                    if delta.finish_reason is FinishReason.ERROR:
+                        raise GenerationFailedError(f"the generation failed: {delta.error}")
+                    if not self._cancelled:
+                        yield index, delta
+                    # Where events wait already, nothing above lets the event loop serve others in between.
+                    await asyncio.sleep(0)
         finally:
             self.cancel()
 
-    async def _single(self) -> AsyncIterator[tuple[int, TextDelta]]:
+    async def _single(self) -> AsyncGenerator[tuple[int, TextDelta]]:
         async for delta in self._streams[0]:
             yield 0, delta
 
-    async def _merged(self) -> AsyncIterator[tuple[int, TextDelta]]:
+    async def _merged(self) -> AsyncGenerator[tuple[int, TextDelta]]:
         queue: asyncio.Queue[tuple[int, TextDelta]] = asyncio.Queue()
 
         async def pump(index: int, stream: TextStream) -> None:

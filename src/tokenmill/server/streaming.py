@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
 
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
@@ -73,8 +73,8 @@ class GenerationResponse:
     async def _stream(self, send: Send) -> None:
         headers = [*_HEADERS, (b"x-tokenmill-seed", self._seed.encode())]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        async with _keep_alive(send, self._keep_alive_s) as send_frame:
-            async for frame in self._frames():
+        async with _keep_alive(send, self._keep_alive_s) as send_frame, aclosing(self._frames()) as frames:
+            async for frame in frames:
                 try:
                     async with asyncio.timeout(self._stalled_s):
                         await send_frame(frame)
@@ -84,14 +84,15 @@ class GenerationResponse:
                     return
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _frames(self) -> AsyncIterator[bytes]:
+    async def _frames(self) -> AsyncGenerator[bytes]:
         shape = self._shape
         for index in range(len(self._choices)):
             if (first := shape.first_frame(index)) is not None:
                 yield _frame(first)
         try:
-            async for index, delta in self._choices.deltas():
-                yield _frame(shape.frame(index, delta))
+            async with aclosing(self._choices.deltas()) as deltas:
+                async for index, delta in deltas:
+                    yield _frame(shape.frame(index, delta))
         except TokenmillError as error:
             logger.error("A stream ends with an error", exc_info=error)  # noqa: TRY400 - the trace is of no use
             yield _frame(error_frame(error))
