@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
@@ -55,6 +55,24 @@ class ServerFacts:
     kernel_set: str
     threads: int
     peak_rss_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What the demo leaves behind as JSON."""
+
+    report: LoadReport
+    host: HostFacts
+    costs: tuple[DerivedCost, ...]
+    price_source: str
+    prices_as_of: str
+
+    @classmethod
+    def of(cls, report: LoadReport) -> Result:
+        host, prices = read_host_facts(), load_prices()
+        instances = comparable_instances(prices, platform.machine(), len(host.cpu.affinity))
+        costs = derive_costs(instances, report.output_tokens_per_s) if report.output_tokens else ()
+        return cls(report, host, costs, prices.source, prices.as_of)
 
 
 class Server:
@@ -130,7 +148,7 @@ async def measure(
         await server.wait_until_ready(session)
         model = (await server.facts(session)).model
         messages = [{"role": "user", "content": PROMPTS[0]}]
-        answer = await stream_chat(session, server.base_url, model, messages, PARAMETERS)
+        answer = await stream_chat(session, server.base_url, model, messages, PARAMETERS | {"max_tokens": 160})
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=console, transient=True) as progress:
             task = progress.add_task(f"{users} users, {users * requests} chats", total=users * requests)
@@ -155,15 +173,14 @@ async def measure(
     return report, answer, records
 
 
-def result_table(report: LoadReport, host: HostFacts) -> Table:
-    title = f"{report.model} on {host.cpu.model_name}: {report.users} users, {report.requests} chats"
-    table = Table(title=title, title_justify="left", title_style="bold")
+def result_table(report: LoadReport) -> Table:
+    table = Table()
     table.add_column("measured at the client")
-    for name in ("p50", "p99"):
+    for name in ("p50", "p99", "values"):
         table.add_column(name, justify="right")
 
     def latency(name: str, values: Percentiles) -> None:
-        table.add_row(name, human_seconds(values.p50), human_seconds(values.p99))
+        table.add_row(name, human_seconds(values.p50), human_seconds(values.p99), str(values.count))
 
     latency("time to first token", report.ttft)
     latency("between tokens", report.inter_token)
@@ -179,21 +196,34 @@ def result_table(report: LoadReport, host: HostFacts) -> Table:
     return table
 
 
-def cost_table(costs: Sequence[DerivedCost], as_of: str) -> Table:
-    table = Table(title="Cost of that rate (derived, not measured there)", title_justify="left", title_style="bold")
-    table.add_column("AWS instance")
+def cost_table(costs: Sequence[DerivedCost]) -> Table:
+    table = Table()
+    table.add_column("derived for the AWS instance")
     for name in ("vCPU", "USD/hour", "USD per 1M output tokens"):
         table.add_column(name, justify="right")
     for cost in costs:
         item = cost.instance
         price = f"{cost.usd_per_million_output_tokens:.2f}"
         table.add_row(item.instance_type, str(item.vcpus), f"{item.usd_per_hour:.5f}", price)
-    table.caption = (
-        f"Derived: this host's rate at that instance's on-demand price (us-east-1, Linux, {as_of[:10]});\n"
-        "USD/hour / 3600 / tokens/s x 1e6. Nothing is scaled for the CPU: measure there before you buy."
-    )
-    table.caption_justify = "left"
     return table
+
+
+def show(console: Console, result: Result, answer: RequestRecord) -> None:
+    report = result.report
+    console.print(f"[cyan]> {escape(PROMPTS[0])}[/]")
+    console.print(f"{escape(answer.text.strip() or answer.error)}\n")
+    console.print(
+        f"[bold]{report.model}, {report.users} users, {report.requests} chats on {result.host.cpu.model_name}[/]"
+    )
+    console.print(result_table(report))
+    if report.requests < 100:
+        console.print("[dim]Of fewer than 100 values, p99 is the largest.[/]")
+    console.print("\n[bold]What that rate would cost[/]")
+    console.print(cost_table(result.costs))
+    console.print(
+        "[dim]Derived: this host's rate at that instance's on-demand price (us-east-1, Linux, "
+        f"{result.prices_as_of[:10]}): USD/hour / 3600 / tokens/s x 1e6. Nothing is scaled for the CPU.[/]"
+    )
 
 
 def main() -> int:
@@ -215,23 +245,14 @@ def main() -> int:
     finally:
         exit_code = server.stop()
 
-    host = read_host_facts()
-    prices = load_prices()
-    costs: Sequence[DerivedCost] = ()
-    if report.output_tokens:
-        instances = comparable_instances(prices, platform.machine(), len(host.cpu.affinity))
-        costs = derive_costs(instances, report.output_tokens_per_s)
-
+    result = Result.of(report)
     shown = Console(record=True, width=88, highlight=False)
-    shown.print(f"[cyan]> {escape(PROMPTS[0])}[/]")
-    shown.print(f"{escape(answer.text.strip() or answer.error)}\n")
-    shown.print(result_table(report, host))
-    shown.print(cost_table(costs, prices.as_of))
+    show(shown, result, answer)
     picture = arguments.picture or arguments.output / "demo.svg"
     picture.parent.mkdir(parents=True, exist_ok=True)
     shown.save_svg(str(picture), title="make demo")
-    document = {"report": report, "host": asdict(host), "costs": costs, "price_source": prices.source}
-    (arguments.output / "report.json").write_text(json.dumps(to_jsonable(document), indent=2) + "\n", encoding="utf-8")
+    document = json.dumps(to_jsonable(result), indent=2) + "\n"
+    (arguments.output / "report.json").write_text(document, encoding="utf-8")
     console.print(f"Report: {arguments.output / 'report.json'}; picture: {picture}")
 
     for record in (answer, *records):
