@@ -7,7 +7,7 @@ python=$PWD/.venv/bin/python
 site=$PWD/build/sanitized-site
 export TOKENMILL_FUZZ_CASES=${1:-20000}
 
-# Older output of the same build is continued; --target leaves the package of .venv alone.
+# --target leaves the package of .venv alone.
 CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-2} "$python" -m pip install --quiet --no-deps \
   --no-build-isolation --upgrade --target "$site" \
   --config-settings=build-dir=build/sanitized \
@@ -21,4 +21,6 @@ preload=$("$compiler" -print-file-name=libasan.so):$("$compiler" -print-file-nam
 packages=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 export PYTHONPATH=$site:$PWD/tests:$packages PYTHONMALLOC=malloc
 export ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=16:handle_segv=1 UBSAN_OPTIONS=print_stacktrace=1
+LD_PRELOAD=$preload "$python" -S -c 'import sys, tokenmill._native as native
+assert native.__file__.startswith(sys.argv[1] + "/"), native.__file__' "$site"
 LD_PRELOAD=$preload exec "$python" -S -m pytest -p no:cacheprovider -s tests/properties/test_gguf_fuzz.py
