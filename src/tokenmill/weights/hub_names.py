@@ -19,7 +19,6 @@ _QUANT = re.compile(
     r"(?:^|[-._])(?P<quant>(?:UD-)?(?:I?Q\d(?:_[A-Z0-9]+)*|TQ\d_\d|BF16|FP?16|FP?32|MXFP4(?:_MOE)?|NVFP4))$",
     re.IGNORECASE | re.ASCII,
 )
-_NOT_A_MODEL = re.compile(r"mmproj|imatrix|ggml-vocab", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +117,18 @@ def _normalised(quant: str) -> str:
     return {"FP16": "F16", "FP32": "F32"}.get(upper, upper)
 
 
+def _is_companion(file_name: str) -> bool:
+    """Image projectors, and the statistics that quantizing used: beside a model, not models."""
+    lower = file_name.lower()
+    return "mmproj" in lower or ("imatrix" in lower and quant_of(file_name) is None)
+
+
 def _group(files: Iterable[RepoFile]) -> list[RepoModel]:
     """Models of a repository, smallest first; parts of a split model belong together."""
     groups: dict[str, list[RepoFile]] = {}
     for file in files:
         path = PurePosixPath(file.name)
-        if path.suffix != ".gguf" or _NOT_A_MODEL.search(path.name) or ".." in path.parts or path.is_absolute():
+        if path.suffix != ".gguf" or _is_companion(path.name) or ".." in path.parts or path.is_absolute():
             continue
         parts = part_names(path.name)
         groups.setdefault(str(path.with_name(parts[0])) if parts else file.name, []).append(file)
