@@ -17,6 +17,9 @@ from tokenmill.server.responses import Choice, Json, Shape
 from tokenmill.server.state import ServerSettings
 from tokenmill.vocabulary.errors import TokenmillError
 
+# Made once: json.dumps would make one for each frame.
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
 logger = logging.getLogger(__name__)
 
 _HEADERS = [
@@ -103,7 +106,7 @@ class GenerationResponse:
 
 
 def _frame(body: Json) -> bytes:
-    return b"data: " + json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+    return b"data: " + _encode(body).encode() + b"\n\n"
 
 
 @asynccontextmanager
