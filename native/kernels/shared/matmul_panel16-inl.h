@@ -13,15 +13,8 @@
 #include "contract/kernel_set.h"
 #include "kernels/shared/pack_panel16_layout-inl.h"
 
-// A build that emulates a set's instructions defines it as nothing, because unrolled emulation takes minutes to
-// compile.
-#if defined(TOKENMILL_UNROLL)
-#elif defined(__clang__)
-#define TOKENMILL_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define TOKENMILL_UNROLL _Pragma("GCC unroll 16")
-#endif
 #define TOKENMILL_INLINE inline __attribute__((always_inline))
+#define TOKENMILL_LAMBDA __attribute__((always_inline))
 
 namespace tokenmill::TOKENMILL_SET_NAMESPACE {
 namespace {
@@ -42,6 +35,21 @@ struct ActivationRecord {
 };
 
 constexpr int kMaxTileTokens = 6;
+
+template <int kIndex>
+struct Index {
+  static constexpr int value = kIndex;
+};
+
+// body(Index<kBegin>{}), ..., body(Index<kEnd - 1>{}). Indices are constants from the start, so that arrays of
+// registers are registers: after a loop is unrolled it is too late for GCC 12 to see that.
+template <int kBegin, int kEnd, typename Body>
+TOKENMILL_INLINE void unrolled(const Body& body) {
+  if constexpr (kBegin < kEnd) {
+    body(Index<kBegin>{});
+    unrolled<kBegin + 1, kEnd>(body);
+  }
+}
 
 constexpr int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -88,12 +96,7 @@ TOKENMILL_INLINE void with_sums(float* y, int64_t y_stride, int tokens, int64_t 
   }
 }
 
-// Calls run(Tile<T>) for the run-time `tile`.
-template <int kTile>
-struct Tile {
-  static constexpr int value = kTile;
-};
-
+// Calls run(Index<tile>{}) for the run-time `tile` in 1 .. kMaxTile.
 template <int kMaxTile, typename Run>
 TOKENMILL_INLINE void dispatch_tile(int tile, const Run& run) {
   if constexpr (kMaxTile > 1) {
@@ -102,7 +105,7 @@ TOKENMILL_INLINE void dispatch_tile(int tile, const Run& run) {
       return;
     }
   }
-  run(Tile<kMaxTile>{});
+  run(Index<kMaxTile>{});
 }
 
 struct PanelRange {
@@ -142,10 +145,10 @@ void stream_tokens(const PanelRange& panels, const Activations& x, float* y, int
       };
       int64_t p = panels.begin;
       for (; p + kPanels <= panels.end; p += kPanels) {
-        run(Tile<kPanels>{}, p);
+        run(Index<kPanels>{}, p);
       }
       for (; p < panels.end; ++p) {
-        run(Tile<1>{}, p);
+        run(Index<1>{}, p);
       }
     });
   }

@@ -23,8 +23,8 @@ TOKENMILL_INLINE __m256 half_vector(const uint8_t* p) {
 template <WeightFormat kFormat>
 TOKENMILL_INLINE WeightPair load_pair(const uint8_t* panel, int64_t k) {
   WeightPair w;
-  TOKENMILL_UNROLL
-  for (int half = 0; half < 2; ++half) {
+  unrolled<0, 2>([&](auto index_half) TOKENMILL_LAMBDA {
+    constexpr int half = index_half.value;
     if constexpr (kFormat == WeightFormat::f32) {
       const auto* p = reinterpret_cast<const float*>(panel) + k * kRowsPerPanel + 8 * half;
       w.first[half] = _mm256_loadu_ps(p);
@@ -39,15 +39,15 @@ TOKENMILL_INLINE WeightPair load_pair(const uint8_t* panel, int64_t k) {
       w.first[half] = _mm256_castsi256_ps(_mm256_slli_epi32(both, 16));
       w.second[half] = _mm256_castsi256_ps(_mm256_and_si256(both, _mm256_set1_epi32(static_cast<int>(0xFFFF0000U))));
     }
-  }
+  });
   return w;
 }
 
 // The last k of an odd K.
 template <WeightFormat kFormat>
 TOKENMILL_INLINE void load_last(const uint8_t* panel, int64_t k, __m256 (&w)[2]) {
-  TOKENMILL_UNROLL
-  for (int half = 0; half < 2; ++half) {
+  unrolled<0, 2>([&](auto index_half) TOKENMILL_LAMBDA {
+    constexpr int half = index_half.value;
     if constexpr (kFormat == WeightFormat::bf16) {
       w[half] = load_pair<kFormat>(panel, k).first[half];  // stored as a pair with a zero
     } else if constexpr (kFormat == WeightFormat::f32) {
@@ -55,17 +55,17 @@ TOKENMILL_INLINE void load_last(const uint8_t* panel, int64_t k, __m256 (&w)[2])
     } else {
       w[half] = half_vector(panel + (k * kRowsPerPanel + 8 * half) * 2);
     }
-  }
+  });
 }
 
 template <int T>
 TOKENMILL_INLINE void multiply(const __m256 (&w)[2], const float* x, int64_t x_stride, __m256 (&sums)[T][2]) {
-  TOKENMILL_UNROLL
-  for (int t = 0; t < T; ++t) {
+  unrolled<0, T>([&](auto index_t) TOKENMILL_LAMBDA {
+    constexpr int t = index_t.value;
     const __m256 a = _mm256_set1_ps(x[t * x_stride]);
     sums[t][0] = _mm256_fmadd_ps(w[0], a, sums[t][0]);
     sums[t][1] = _mm256_fmadd_ps(w[1], a, sums[t][1]);
-  }
+  });
 }
 
 // kPanels panels side by side, T tokens. `lanes`: rows from the first panel's first one to the matrix's end.
@@ -73,41 +73,41 @@ template <WeightFormat kFormat, int T, int kPanels>
 __attribute__((noinline)) void float_tile(const uint8_t* panel, uint64_t panel_stride, int64_t k, const float* x,
                                           int64_t lanes, float* y, int64_t y_stride) {
   __m256 sums[kPanels][T][2];
-  TOKENMILL_UNROLL
-  for (int p = 0; p < kPanels; ++p) {
-    TOKENMILL_UNROLL
-    for (int t = 0; t < T; ++t) {
+  unrolled<0, kPanels>([&](auto index_p) TOKENMILL_LAMBDA {
+    constexpr int p = index_p.value;
+    unrolled<0, T>([&](auto index_t) TOKENMILL_LAMBDA {
+      constexpr int t = index_t.value;
       sums[p][t][0] = _mm256_setzero_ps();
       sums[p][t][1] = _mm256_setzero_ps();
-    }
-  }
+    });
+  });
   for (int64_t i = 0; i + 2 <= k; i += 2) {
-    TOKENMILL_UNROLL
-    for (int p = 0; p < kPanels; ++p) {
+    unrolled<0, kPanels>([&](auto index_p) TOKENMILL_LAMBDA {
+      constexpr int p = index_p.value;
       const WeightPair w = load_pair<kFormat>(panel + static_cast<uint64_t>(p) * panel_stride, i);
       multiply<T>(w.first, x + i, k, sums[p]);
       multiply<T>(w.second, x + i + 1, k, sums[p]);
-    }
+    });
   }
   if (k % 2 != 0) {
-    TOKENMILL_UNROLL
-    for (int p = 0; p < kPanels; ++p) {
+    unrolled<0, kPanels>([&](auto index_p) TOKENMILL_LAMBDA {
+      constexpr int p = index_p.value;
       __m256 w[2];
       load_last<kFormat>(panel + static_cast<uint64_t>(p) * panel_stride, k - 1, w);
       multiply<T>(w, x + k - 1, k, sums[p]);
-    }
-  }
-  TOKENMILL_UNROLL
-  for (int p = 0; p < kPanels; ++p) {
-    const int64_t at = p * kRowsPerPanel;
-    with_sums<kRowsPerPanel>(y + at, y_stride, T, lanes - at, true, [&](float* to, int64_t stride) {
-      TOKENMILL_UNROLL
-      for (int t = 0; t < T; ++t) {
-        _mm256_storeu_ps(to + t * stride, sums[p][t][0]);
-        _mm256_storeu_ps(to + t * stride + 8, sums[p][t][1]);
-      }
     });
   }
+  unrolled<0, kPanels>([&](auto index_p) TOKENMILL_LAMBDA {
+    constexpr int p = index_p.value;
+    const int64_t at = p * kRowsPerPanel;
+    with_sums<kRowsPerPanel>(y + at, y_stride, T, lanes - at, true, [&](float* to, int64_t stride) {
+      unrolled<0, T>([&](auto index_t) TOKENMILL_LAMBDA {
+        constexpr int t = index_t.value;
+        _mm256_storeu_ps(to + t * stride, sums[p][t][0]);
+        _mm256_storeu_ps(to + t * stride + 8, sums[p][t][1]);
+      });
+    });
+  });
 }
 
 template <WeightFormat kFormat>

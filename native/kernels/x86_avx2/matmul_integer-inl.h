@@ -26,6 +26,13 @@ TOKENMILL_INLINE __m256 load_halves(const uint8_t* p) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
 
+// Keeps a sum where it stands: GCC 12 would reorder additions of integers, compute all products of a group first and
+// spill them.
+TOKENMILL_INLINE __m256i in_order(__m256i sum) {
+  __asm__("" : "+x"(sum));
+  return sum;
+}
+
 // Scales (and minima, as what is added) of a unit, expanded to floats: [group][16 rows]; Q6_K: [half group][16 rows].
 struct UnitScales {
   alignas(32) float scale[2 * kGroupsPerUnit * kRowsPerPanel];
@@ -192,19 +199,19 @@ struct IntegerKernel {
   static TOKENMILL_INLINE void accumulate(const __m256i (&dot)[T][2], const int32_t* record, const float* scale,
                                           const float* min, __m256 (&sums)[T][2]) {
     constexpr ActivationRecord kRecord{T, kQuadWords};
-    TOKENMILL_UNROLL
-    for (int t = 0; t < T; ++t) {
+    unrolled<0, T>([&](auto index_t) TOKENMILL_LAMBDA {
+      constexpr int t = index_t.value;
       const __m256 activation_scale = broadcast_float(record + kRecord.scale() + t);
-      TOKENMILL_UNROLL
-      for (int half = 0; half < 2; ++half) {
+      unrolled<0, 2>([&](auto index_half) TOKENMILL_LAMBDA {
+        constexpr int half = index_half.value;
         const __m256 factor = _mm256_mul_ps(_mm256_loadu_ps(scale + 8 * half), activation_scale);
         sums[t][half] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[t][half]), factor, sums[t][half]);
         if constexpr (kMin) {
           sums[t][half] = _mm256_fmadd_ps(_mm256_loadu_ps(min + 8 * half),
                                           broadcast_float(record + kRecord.scaled_sum() + t), sums[t][half]);
         }
-      }
-    }
+      });
+    });
   }
 
   // Elements 4 * kBegin .. 4 * kEnd of a group in int16 lanes, widened at the end.
@@ -212,64 +219,64 @@ struct IntegerKernel {
   static TOKENMILL_INLINE void dot_narrow(const Weights& weights, int g, const int32_t* record, int bias,
                                           __m256i (&dot)[T][2]) {
     constexpr ActivationRecord kRecord{T, kQuadWords};
-    TOKENMILL_UNROLL
-    for (int c = kBegin; c < kEnd; ++c) {
+    unrolled<kBegin, kEnd>([&](auto index_c) TOKENMILL_LAMBDA {
+      constexpr int c = index_c.value;
       const __m256i w0 = weights.load(g, c, 0);
       const __m256i w1 = weights.load(g, c, 1);
-      TOKENMILL_UNROLL
-      for (int t = 0; t < T; ++t) {
+      unrolled<0, T>([&](auto index_t) TOKENMILL_LAMBDA {
+        constexpr int t = index_t.value;
         const __m256i a = broadcast_word(record + t * kQuadWords + c);
         const __m256i p0 = _mm256_maddubs_epi16(w0, a);
         const __m256i p1 = _mm256_maddubs_epi16(w1, a);
         if (c == kBegin) {
           if constexpr (kStartsAtBias) {
             const __m256i start = broadcast_word(record + kRecord.bias(bias) + t);
-            dot[t][0] = _mm256_add_epi16(start, p0);
-            dot[t][1] = _mm256_add_epi16(start, p1);
+            dot[t][0] = in_order(_mm256_add_epi16(start, p0));
+            dot[t][1] = in_order(_mm256_add_epi16(start, p1));
           } else {
             dot[t][0] = p0;
             dot[t][1] = p1;
           }
         } else {
-          dot[t][0] = _mm256_add_epi16(dot[t][0], p0);
-          dot[t][1] = _mm256_add_epi16(dot[t][1], p1);
+          dot[t][0] = in_order(_mm256_add_epi16(dot[t][0], p0));
+          dot[t][1] = in_order(_mm256_add_epi16(dot[t][1], p1));
         }
-      }
-    }
-    TOKENMILL_UNROLL
-    for (int t = 0; t < T; ++t) {
-      TOKENMILL_UNROLL
-      for (int half = 0; half < 2; ++half) {
+      });
+    });
+    unrolled<0, T>([&](auto index_t) TOKENMILL_LAMBDA {
+      constexpr int t = index_t.value;
+      unrolled<0, 2>([&](auto index_half) TOKENMILL_LAMBDA {
+        constexpr int half = index_half.value;
         dot[t][half] = _mm256_madd_epi16(dot[t][half], _mm256_set1_epi16(1));
         if constexpr (kBorrows) {
           dot[t][half] = _mm256_add_epi32(dot[t][half], broadcast_word(record + kRecord.bias(1) + t));
         }
-      }
-    }
+      });
+    });
   }
 
   template <int T, typename Weights>
   static TOKENMILL_INLINE void dot_wide(const Weights& weights, int g, const int32_t* record, __m256i (&dot)[T][2]) {
     constexpr ActivationRecord kRecord{T, kQuadWords};
-    TOKENMILL_UNROLL
-    for (int t = 0; t < T; ++t) {
+    unrolled<0, T>([&](auto index_t) TOKENMILL_LAMBDA {
+      constexpr int t = index_t.value;
       dot[t][0] = broadcast_word(record + kRecord.bias(0) + t);
       dot[t][1] = dot[t][0];
-    }
-    TOKENMILL_UNROLL
-    for (int c = 0; c < 8; ++c) {
-      TOKENMILL_UNROLL
-      for (int odd = 0; odd < 2; ++odd) {
+    });
+    unrolled<0, 8>([&](auto index_c) TOKENMILL_LAMBDA {
+      constexpr int c = index_c.value;
+      unrolled<0, 2>([&](auto index_odd) TOKENMILL_LAMBDA {
+        constexpr int odd = index_odd.value;
         const __m256i w0 = weights.load_wide(g, c, odd, 0);
         const __m256i w1 = weights.load_wide(g, c, odd, 1);
-        TOKENMILL_UNROLL
-        for (int t = 0; t < T; ++t) {
+        unrolled<0, T>([&](auto index_t) TOKENMILL_LAMBDA {
+          constexpr int t = index_t.value;
           const __m256i a = broadcast_word(record + t * kQuadWords + 8 * odd + c);
-          dot[t][0] = _mm256_add_epi32(dot[t][0], _mm256_madd_epi16(w0, a));
-          dot[t][1] = _mm256_add_epi32(dot[t][1], _mm256_madd_epi16(w1, a));
-        }
-      }
-    }
+          dot[t][0] = in_order(_mm256_add_epi32(dot[t][0], _mm256_madd_epi16(w0, a)));
+          dot[t][1] = in_order(_mm256_add_epi32(dot[t][1], _mm256_madd_epi16(w1, a)));
+        });
+      });
+    });
   }
 
   template <int T, typename Weights>
@@ -293,24 +300,23 @@ struct IntegerKernel {
 
   template <int T>
   static TOKENMILL_INLINE void load_sums(const float* y, int64_t stride, bool first, __m256 (&sums)[T][2]) {
-    TOKENMILL_UNROLL
-    for (int t = 0; t < T; ++t) {
+    unrolled<0, T>([&](auto index_t) TOKENMILL_LAMBDA {
+      constexpr int t = index_t.value;
       sums[t][0] = first ? _mm256_setzero_ps() : _mm256_loadu_ps(y + t * stride);
       sums[t][1] = first ? _mm256_setzero_ps() : _mm256_loadu_ps(y + t * stride + 8);
-    }
+    });
   }
 
   template <int T>
   static TOKENMILL_INLINE void store_sums(const __m256 (&sums)[T][2], float* y, int64_t stride) {
-    TOKENMILL_UNROLL
-    for (int t = 0; t < T; ++t) {
+    unrolled<0, T>([&](auto index_t) TOKENMILL_LAMBDA {
+      constexpr int t = index_t.value;
       _mm256_storeu_ps(y + t * stride, sums[t][0]);
       _mm256_storeu_ps(y + t * stride + 8, sums[t][1]);
-    }
+    });
   }
 
   static TOKENMILL_INLINE void prefetch_group(const uint8_t* p) {
-    TOKENMILL_UNROLL
     for (int at = 0; at < kGroupFileBytes; at += 64) {
       _mm_prefetch(reinterpret_cast<const char*>(p + at), _MM_HINT_T0);
     }
@@ -323,16 +329,16 @@ struct IntegerKernel {
     constexpr int kRecordWords = ActivationRecord{T, kQuadWords}.words();
     constexpr int kPrefetchBytes = 4096;
     __m256 sums[P][T][2];
-    TOKENMILL_UNROLL
-    for (int p = 0; p < P; ++p) {
+    unrolled<0, P>([&](auto index_p) TOKENMILL_LAMBDA {
+      constexpr int p = index_p.value;
       load_sums<T>(y + p * kRowsPerPanel, stride, first, sums[p]);
-    }
+    });
     UnitScales scales;
     for (int64_t done = 0; done < groups; done += kGroupsPerUnit) {
       const int n = groups_in_unit(groups - done, 0);
       const UnitLayout layout = unit_layout(kFormat, n);
-      TOKENMILL_UNROLL
-      for (int p = 0; p < P; ++p) {
+      unrolled<0, P>([&](auto index_p) TOKENMILL_LAMBDA {
+        constexpr int p = index_p.value;
         const uint8_t* unit = panel + static_cast<uint64_t>(p) * panel_stride;
         expand_scales<kFormat>(unit, n, scales.scale, scales.min);
         const PackedWeights<kFormat> weights{unit, unit + layout.high_bits};
@@ -341,14 +347,14 @@ struct IntegerKernel {
           run_group<T>(weights, g, records + g * kRecordWords, scales.scale + g * kScaleFloats,
                        scales.min + g * kRowsPerPanel, sums[p]);
         }
-      }
+      });
       records += n * kRecordWords;
       panel += layout.bytes;
     }
-    TOKENMILL_UNROLL
-    for (int p = 0; p < P; ++p) {
+    unrolled<0, P>([&](auto index_p) TOKENMILL_LAMBDA {
+      constexpr int p = index_p.value;
       store_sums<T>(sums[p], y + p * kRowsPerPanel, stride);
-    }
+    });
   }
 
   // Expands at most kBlockGroups groups of one panel.
@@ -361,10 +367,10 @@ struct IntegerKernel {
       expand_scales<kFormat>(unit, n, scale + done * kScaleFloats, min + (kMin ? done * kRowsPerPanel : 0));
       const PackedWeights<kFormat> weights{unit, unit + layout.high_bits};
       for (int g = 0; g < n; ++g, scratch += kGroupScratch) {
-        TOKENMILL_UNROLL
-        for (int c = 0; c < 8; ++c) {
-          TOKENMILL_UNROLL
-          for (int half = 0; half < 2; ++half) {
+        unrolled<0, 8>([&](auto index_c) TOKENMILL_LAMBDA {
+          constexpr int c = index_c.value;
+          unrolled<0, 2>([&](auto index_half) TOKENMILL_LAMBDA {
+            constexpr int half = index_half.value;
             const __m256i w = weights.load(g, c, half);
             auto* to = reinterpret_cast<__m256i*>(scratch + c * (kGroupScratch / 8) + 32 * half);
             if constexpr (kWide) {
@@ -373,8 +379,8 @@ struct IntegerKernel {
             } else {
               _mm256_store_si256(to, w);
             }
-          }
-        }
+          });
+        });
       }
       unit += layout.bytes;
     }

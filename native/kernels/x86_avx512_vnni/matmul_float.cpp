@@ -48,10 +48,10 @@ TOKENMILL_INLINE __m512 load_last(const uint8_t* panel, int64_t k) {
 
 template <int T>
 TOKENMILL_INLINE void multiply(__m512 w, const float* x, int64_t x_stride, __m512 (&sums)[T]) {
-  TOKENMILL_UNROLL
-  for (int t = 0; t < T; ++t) {
+  unrolled<0, T>([&](auto index_t) TOKENMILL_LAMBDA {
+    constexpr int t = index_t.value;
     sums[t] = _mm512_fmadd_ps(w, _mm512_set1_ps(x[t * x_stride]), sums[t]);
-  }
+  });
 }
 
 // kPanels panels side by side, T tokens. `lanes`: rows from the first panel's first one to the matrix's end.
@@ -59,35 +59,35 @@ template <WeightFormat kFormat, int T, int kPanels>
 __attribute__((noinline)) void float_tile(const uint8_t* panel, uint64_t panel_stride, int64_t k, const float* x,
                                           int64_t lanes, float* y, int64_t y_stride) {
   __m512 sums[kPanels][T];
-  TOKENMILL_UNROLL
-  for (int p = 0; p < kPanels; ++p) {
-    TOKENMILL_UNROLL
-    for (int t = 0; t < T; ++t) {
+  unrolled<0, kPanels>([&](auto index_p) TOKENMILL_LAMBDA {
+    constexpr int p = index_p.value;
+    unrolled<0, T>([&](auto index_t) TOKENMILL_LAMBDA {
+      constexpr int t = index_t.value;
       sums[p][t] = _mm512_setzero_ps();
-    }
-  }
+    });
+  });
   for (int64_t i = 0; i + 2 <= k; i += 2) {
-    TOKENMILL_UNROLL
-    for (int p = 0; p < kPanels; ++p) {
+    unrolled<0, kPanels>([&](auto index_p) TOKENMILL_LAMBDA {
+      constexpr int p = index_p.value;
       const WeightPair w = load_pair<kFormat>(panel + static_cast<uint64_t>(p) * panel_stride, i);
       multiply<T>(w.first, x + i, k, sums[p]);
       multiply<T>(w.second, x + i + 1, k, sums[p]);
-    }
+    });
   }
   if (k % 2 != 0) {
-    TOKENMILL_UNROLL
-    for (int p = 0; p < kPanels; ++p) {
+    unrolled<0, kPanels>([&](auto index_p) TOKENMILL_LAMBDA {
+      constexpr int p = index_p.value;
       multiply<T>(load_last<kFormat>(panel + static_cast<uint64_t>(p) * panel_stride, k - 1), x + k - 1, k, sums[p]);
-    }
+    });
   }
   with_sums<kPanels * kRowsPerPanel>(y, y_stride, T, lanes, true, [&](float* to, int64_t stride) {
-    TOKENMILL_UNROLL
-    for (int p = 0; p < kPanels; ++p) {
-      TOKENMILL_UNROLL
-      for (int t = 0; t < T; ++t) {
+    unrolled<0, kPanels>([&](auto index_p) TOKENMILL_LAMBDA {
+      constexpr int p = index_p.value;
+      unrolled<0, T>([&](auto index_t) TOKENMILL_LAMBDA {
+        constexpr int t = index_t.value;
         _mm512_storeu_ps(to + t * stride + p * kRowsPerPanel, sums[p][t]);
-      }
-    }
+      });
+    });
   });
 }
 

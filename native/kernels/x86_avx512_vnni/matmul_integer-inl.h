@@ -48,8 +48,8 @@ TOKENMILL_INLINE void expand_scales(const uint8_t* unit, int groups, float* scal
     const __m512i high = load512(from + 128);
     const __m512 d = load_halves(from + 192);
     const __m512 dmin = _mm512_xor_ps(load_halves(from + 224), _mm512_set1_ps(-0.0F));
-    TOKENMILL_UNROLL
-    for (int g = 0; g < kGroupsPerUnit; ++g) {
+    unrolled<0, kGroupsPerUnit>([&](auto index_g) TOKENMILL_LAMBDA {
+      constexpr int g = index_g.value;
       const __m512i bytes = _mm512_cvtepu8_epi32(load128(from + 16 * g));
       // The group's upper bits of the scale move to bits 4..5, then those of the minimum.
       const __m512i scale_high = g == 0 ? _mm512_slli_epi32(high, 4) : _mm512_srli_epi32(high, 4 * g - 4);
@@ -58,7 +58,7 @@ TOKENMILL_INLINE void expand_scales(const uint8_t* unit, int groups, float* scal
       const __m512i m = _mm512_or_si512(_mm512_srli_epi32(bytes, 4), _mm512_and_si512(min_high, two_bits));
       _mm512_storeu_ps(scale + 16 * g, _mm512_mul_ps(d, _mm512_cvtepi32_ps(s)));
       _mm512_storeu_ps(min + 16 * g, _mm512_mul_ps(dmin, _mm512_cvtepi32_ps(m)));
-    }
+    });
   } else {
     const __m512 d = load_halves(from + 256);
     for (int i = 0; i < 2 * kGroupsPerUnit; ++i) {
@@ -152,42 +152,42 @@ struct IntegerKernel {
                                         __m512 (&sums)[P][T]) {
     constexpr ActivationRecord kRecord{T, kQuadWords};
     __m512i dot[P][T];
-    TOKENMILL_UNROLL
-    for (int t = 0; t < T; ++t) {
-      TOKENMILL_UNROLL
-      for (int p = 0; p < P; ++p) {
+    unrolled<0, T>([&](auto index_t) TOKENMILL_LAMBDA {
+      constexpr int t = index_t.value;
+      unrolled<0, P>([&](auto index_p) TOKENMILL_LAMBDA {
+        constexpr int p = index_p.value;
         dot[p][t] = kPanel.offset != 0 ? broadcast_word(record + kRecord.bias(bias) + t) : _mm512_setzero_si512();
-      }
-    }
-    TOKENMILL_UNROLL
-    for (int c = kBegin; c < kEnd; ++c) {
+      });
+    });
+    unrolled<kBegin, kEnd>([&](auto index_c) TOKENMILL_LAMBDA {
+      constexpr int c = index_c.value;
       __m512i w[P];
-      TOKENMILL_UNROLL
-      for (int p = 0; p < P; ++p) {
+      unrolled<0, P>([&](auto index_p) TOKENMILL_LAMBDA {
+        constexpr int p = index_p.value;
         w[p] = weights[p].load(g, c);
-      }
-      TOKENMILL_UNROLL
-      for (int t = 0; t < T; ++t) {
+      });
+      unrolled<0, T>([&](auto index_t) TOKENMILL_LAMBDA {
+        constexpr int t = index_t.value;
         const __m512i a = broadcast_word(record + t * kQuadWords + c);
-        TOKENMILL_UNROLL
-        for (int p = 0; p < P; ++p) {
+        unrolled<0, P>([&](auto index_p) TOKENMILL_LAMBDA {
+          constexpr int p = index_p.value;
           dot[p][t] = _mm512_dpbusd_epi32(dot[p][t], w[p], a);
-        }
-      }
-    }
-    TOKENMILL_UNROLL
-    for (int p = 0; p < P; ++p) {
+        });
+      });
+    });
+    unrolled<0, P>([&](auto index_p) TOKENMILL_LAMBDA {
+      constexpr int p = index_p.value;
       const __m512 row_scale = _mm512_loadu_ps(scale[p]);
-      TOKENMILL_UNROLL
-      for (int t = 0; t < T; ++t) {
+      unrolled<0, T>([&](auto index_t) TOKENMILL_LAMBDA {
+        constexpr int t = index_t.value;
         const __m512 factor = _mm512_mul_ps(row_scale, broadcast_float(record + kRecord.scale() + t));
         sums[p][t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[p][t]), factor, sums[p][t]);
         if constexpr (kMin) {
           sums[p][t] =
               _mm512_fmadd_ps(_mm512_loadu_ps(min[p]), broadcast_float(record + kRecord.scaled_sum() + t), sums[p][t]);
         }
-      }
-    }
+      });
+    });
   }
 
   template <int T, int P, typename Weights>
@@ -196,10 +196,10 @@ struct IntegerKernel {
                                          __m512 (&sums)[P][T]) {
     if constexpr (kHalves) {
       const float* second[P];
-      TOKENMILL_UNROLL
-      for (int p = 0; p < P; ++p) {
+      unrolled<0, P>([&](auto index_p) TOKENMILL_LAMBDA {
+        constexpr int p = index_p.value;
         second[p] = scale[p] + kRowsPerPanel;
-      }
+      });
       run_part<T, P, 0, 4>(weights, g, record, 0, scale, min, sums);
       run_part<T, P, 4, 8>(weights, g, record, 1, second, min, sums);
     } else {
@@ -209,28 +209,27 @@ struct IntegerKernel {
 
   template <int T, int P>
   static TOKENMILL_INLINE void load_sums(const float* y, int64_t stride, bool first, __m512 (&sums)[P][T]) {
-    TOKENMILL_UNROLL
-    for (int t = 0; t < T; ++t) {
-      TOKENMILL_UNROLL
-      for (int p = 0; p < P; ++p) {
+    unrolled<0, T>([&](auto index_t) TOKENMILL_LAMBDA {
+      constexpr int t = index_t.value;
+      unrolled<0, P>([&](auto index_p) TOKENMILL_LAMBDA {
+        constexpr int p = index_p.value;
         sums[p][t] = first ? _mm512_setzero_ps() : _mm512_loadu_ps(y + t * stride + p * kRowsPerPanel);
-      }
-    }
+      });
+    });
   }
 
   template <int T, int P>
   static TOKENMILL_INLINE void store_sums(const __m512 (&sums)[P][T], float* y, int64_t stride) {
-    TOKENMILL_UNROLL
-    for (int t = 0; t < T; ++t) {
-      TOKENMILL_UNROLL
-      for (int p = 0; p < P; ++p) {
+    unrolled<0, T>([&](auto index_t) TOKENMILL_LAMBDA {
+      constexpr int t = index_t.value;
+      unrolled<0, P>([&](auto index_p) TOKENMILL_LAMBDA {
+        constexpr int p = index_p.value;
         _mm512_storeu_ps(y + t * stride + p * kRowsPerPanel, sums[p][t]);
-      }
-    }
+      });
+    });
   }
 
   static TOKENMILL_INLINE void prefetch_group(const uint8_t* p) {
-    TOKENMILL_UNROLL
     for (int at = 0; at < kGroupFileBytes; at += 64) {
       _mm_prefetch(reinterpret_cast<const char*>(p + at), _MM_HINT_T0);
     }
@@ -249,21 +248,21 @@ struct IntegerKernel {
       const int n = groups_in_unit(groups - done, 0);
       const UnitLayout layout = unit_layout(kFormat, n);
       PackedWeights<kFormat> weights[P];
-      TOKENMILL_UNROLL
-      for (int p = 0; p < P; ++p) {
+      unrolled<0, P>([&](auto index_p) TOKENMILL_LAMBDA {
+        constexpr int p = index_p.value;
         const uint8_t* unit = panel + static_cast<uint64_t>(p) * panel_stride;
         expand_scales<kFormat>(unit, n, scales[p].scale, scales[p].min);
         weights[p] = {unit, unit + layout.high_bits};
-      }
+      });
       for (int g = 0; g < n; ++g, records += kRecordWords) {
         const float* scale[P];
         const float* min[P];
-        TOKENMILL_UNROLL
-        for (int p = 0; p < P; ++p) {
+        unrolled<0, P>([&](auto index_p) TOKENMILL_LAMBDA {
+          constexpr int p = index_p.value;
           prefetch_group(weights[p].unit + kPrefetchBytes + g * kGroupFileBytes);
           scale[p] = scales[p].scale + g * kScaleFloats;
           min[p] = scales[p].min + g * kRowsPerPanel;
-        }
+        });
         run_group<T, P>(weights, g, records, scale, min, sums);
       }
       panel += layout.bytes;
@@ -281,10 +280,10 @@ struct IntegerKernel {
       expand_scales<kFormat>(unit, n, scale + done * kScaleFloats, min + (kMin ? done * kRowsPerPanel : 0));
       const PackedWeights<kFormat> weights{unit, unit + layout.high_bits};
       for (int g = 0; g < n; ++g, scratch += kGroupScratch) {
-        TOKENMILL_UNROLL
-        for (int c = 0; c < 8; ++c) {
+        unrolled<0, 8>([&](auto index_c) TOKENMILL_LAMBDA {
+          constexpr int c = index_c.value;
           _mm512_store_si512(scratch + c * kWeightVectorBytes, weights.load(g, c));
-        }
+        });
       }
       unit += layout.bytes;
     }
@@ -303,8 +302,8 @@ struct IntegerKernel {
       ExpandedWeights weights[P];
       const float* scale[P];
       const float* min[P];
-      TOKENMILL_UNROLL
-      for (int p = 0; p < P; ++p) {
+      unrolled<0, P>([&](auto index_p) TOKENMILL_LAMBDA {
+        constexpr int p = index_p.value;
         const uint8_t* block = scratch + p * kScratchBytes;
         weights[p] = {block + g * kGroupScratch};
         scale[p] = reinterpret_cast<const float*>(block + kScratchScales) + g * kScaleFloats;
@@ -312,7 +311,7 @@ struct IntegerKernel {
         if (next != nullptr) {
           prefetch_group(next + static_cast<uint64_t>(p) * next_stride + g * kGroupFileBytes);
         }
-      }
+      });
       run_group<T, P>(weights, 0, records, scale, min, sums);
     }
     store_sums<T, P>(sums, y, stride);

@@ -71,6 +71,20 @@ inline __m512i extend_bytes(__m128i bytes) {
   return from_lanes(lanes);
 }
 
+// SIMDe has this one, but spelled out at every use it makes the matrix products take minutes to compile.
+__attribute__((noinline)) inline __m512i dpbusd_epi32(__m512i sums, __m512i weights, __m512i activations) {
+  int32_t lanes[16];
+  uint8_t unsigned_bytes[64];
+  int8_t signed_bytes[64];
+  _mm512_storeu_si512(lanes, sums);
+  _mm512_storeu_si512(unsigned_bytes, weights);
+  _mm512_storeu_si512(signed_bytes, activations);
+  for (int i = 0; i < 64; ++i) {
+    lanes[i / 4] += unsigned_bytes[i] * signed_bytes[i];
+  }
+  return from_lanes(lanes);
+}
+
 }  // namespace simde_missing
 
 #define _mm512_cvtph_ps(halves) simde_missing::cvtph_ps(halves)
@@ -80,3 +94,5 @@ inline __m512i extend_bytes(__m128i bytes) {
 #define _mm512_cvtepi32_ps(integers) simde_missing::cvtepi32_ps(integers)
 #define _mm512_cvtepi8_epi32(bytes) simde_missing::extend_bytes<int8_t>(bytes)
 #define _mm512_cvtepu8_epi32(bytes) simde_missing::extend_bytes<uint8_t>(bytes)
+#undef _mm512_dpbusd_epi32
+#define _mm512_dpbusd_epi32(sums, weights, activations) simde_missing::dpbusd_epi32(sums, weights, activations)
