@@ -152,7 +152,7 @@ def test_invalid_bytes_show_as_soon_as_they_are_certain() -> None:
         ({"tokenizer.ggml.tokens": ("a", "a")}, ModelFileError, "twice"),
         ({"tokenizer.ggml.token_type": (1,)}, ModelFileError, "at least"),
         ({"tokenizer.ggml.merges": 3}, ModelFileError, "merges"),
-        ({"tokenizer.ggml.merges": ("ab",)}, ModelFileError, "merge 0"),
+        ({"tokenizer.ggml.merges": ("ab",)}, ModelFileError, "merge .ab. is not a pair"),
     ],
 )
 def test_errors(change: dict[str, object], error: type[Exception], message: str) -> None:

@@ -9,6 +9,7 @@ lost (as with the reference tokenizer: the model cannot see it).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain, islice
 
 from tokenizers import Tokenizer as MergeEngine
 from tokenizers import models, pre_tokenizers
@@ -39,6 +40,13 @@ def decode_byte_level(text: str) -> bytes:
     return b"".join(BYTE_OF_CHARACTER.get(character) or character.encode() for character in text)
 
 
+def _pair(merge: str) -> tuple[str, str]:
+    left, _, right = merge.partition(" ")
+    if not left or not right:
+        raise ModelFileError(f"merge {merge!r} is not a pair", where="tokenizer.ggml.merges")
+    return left, right
+
+
 class ByteLevelBpe:
     """Encodes text without special tokens.
 
@@ -55,22 +63,15 @@ class ByteLevelBpe:
     def __init__(self, table: TokenTable, merges: Sequence[str], splitter: Splitter, *, ignore_merges: bool) -> None:
         self._splitter = splitter
         vocabulary = dict(table.id_of)
-        pairs: dict[tuple[str, str], None] = {}
-        for rank, merge in enumerate(merges):
-            left, _, right = merge[1:].partition(" ")
-            left = merge[:1] + left
-            if not right:
-                raise ModelFileError(f"merge {rank} is not a pair", where="tokenizer.ggml.merges")
-            pairs.setdefault((left, right))
-            for text in (left, right, left + right):
-                vocabulary.setdefault(text, len(vocabulary))
-        for character in CHARACTER_OF_BYTE:
-            vocabulary.setdefault(character, len(vocabulary))
+        pairs = list(dict.fromkeys(map(_pair, merges)))
+        symbols = {*CHARACTER_OF_BYTE, *map("".join, pairs), *chain.from_iterable(pairs)}
+        for symbol in sorted(symbols - vocabulary.keys()):
+            vocabulary[symbol] = len(vocabulary)
         self._provisional = {
             token: [table.id_of[character] for character in text if character.isascii() and character in table.id_of]
-            for text, token in list(vocabulary.items())[len(table.id_of) :]
+            for text, token in islice(vocabulary.items(), len(table.id_of), None)
         }
-        self._engine = MergeEngine(models.BPE(vocab=vocabulary, merges=list(pairs), ignore_merges=ignore_merges))
+        self._engine = MergeEngine(models.BPE(vocab=vocabulary, merges=pairs, ignore_merges=ignore_merges))
         self._engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
 
     def encode(self, text: str) -> list[int]:

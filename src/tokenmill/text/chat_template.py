@@ -200,10 +200,9 @@ class _TemplateProcess:
             limits = self._limits
             arguments = [str(limits.cpu_seconds), str(limits.output_characters), str(limits.memory_bytes)]
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and file
-                [sys.executable, "-I", str(_WORKER_FILE), *arguments],
+                [sys.executable, "-P", str(_WORKER_FILE), *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
                 bufsize=0,
                 start_new_session=True,  # Ctrl-C is the parent's to handle
             )

@@ -19,6 +19,7 @@ import signal
 import sys
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -199,7 +200,8 @@ def main() -> None:
     cpu_seconds, output_limit, memory_bytes = float(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     renderer = Renderer(output_limit)
     limit_resources(memory_bytes)
-    serve(renderer.answer, cpu_seconds)
+    with suppress(BrokenPipeError):  # the parent is gone
+        serve(renderer.answer, cpu_seconds)
 
 
 if __name__ == "__main__":

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntFlag
+from typing import Final
 
 from tokenmill.vocabulary.errors import ModelFileError
 from tokenmill.vocabulary.model_file import MetadataValue
 
 
-class TokenKind(IntFlag):
-    """What a token is; several can hold after the repairs of `TokenTable.from_metadata`."""
+class TokenKind:
+    """What a token is, as bits; several can hold after the repairs of `TokenTable.from_metadata`.
 
-    UNDEFINED = 0
-    NORMAL = 1
-    UNKNOWN = 2
-    CONTROL = 4
-    USER_DEFINED = 8
-    UNUSED = 16
-    BYTE = 32
+    Plain integers: there are some 100,000 tokens, and `enum.IntFlag` would triple the time to load a tokenizer.
+    """
+
+    UNDEFINED: Final = 0
+    NORMAL: Final = 1
+    UNKNOWN: Final = 2
+    CONTROL: Final = 4
+    USER_DEFINED: Final = 8
+    UNUSED: Final = 16
+    BYTE: Final = 32
 
 
 _KIND_OF_FILE_VALUE = {
@@ -106,7 +109,7 @@ class TokenTable:
 
     Attributes:
         texts: as in the file (byte-level or `▁` notation); empty ones are renamed, as they would match everywhere.
-        kinds: one per token.
+        kinds: bits of TokenKind, one number per token.
         id_of: text to id.
         scores: one per token (SentencePiece), or empty.
         bos_id: begin-of-sequence token, or None.
@@ -118,7 +121,7 @@ class TokenTable:
     """
 
     texts: tuple[str, ...]
-    kinds: tuple[TokenKind, ...]
+    kinds: tuple[int, ...]
     id_of: Mapping[str, int]
     scores: Sequence[float]
     bos_id: int | None
@@ -141,7 +144,7 @@ class TokenTable:
         if len(id_of) != count:
             raise ModelFileError(f"{count - len(id_of)} tokens occur twice", where="tokenizer.ggml.tokens")
         file_kinds = _numbers(metadata, "token_type", count)
-        kinds = [_KIND_OF_FILE_VALUE.get(int(kind), TokenKind.UNDEFINED) for kind in file_kinds]
+        kinds: list[int] = [_KIND_OF_FILE_VALUE.get(int(kind), TokenKind.UNDEFINED) for kind in file_kinds]
         kinds = kinds or [TokenKind.NORMAL] * count
         has_default_ids = metadata.get("tokenizer.ggml.model") == "llama"
         bos_id = _special(metadata, "bos", count, 1 if has_default_ids else None)
@@ -183,7 +186,7 @@ def _numbers(metadata: Mapping[str, MetadataValue], name: str, count: int) -> tu
         return ()
     if not isinstance(values, tuple) or len(values) < count or any(isinstance(value, str) for value in values):
         raise ModelFileError(f"not a list of at least {count} numbers", where=f"tokenizer.ggml.{name}")
-    return tuple(float(value) for value in values[:count])
+    return tuple(map(float, values[:count]))
 
 
 def _flag(metadata: Mapping[str, MetadataValue], name: str) -> bool | None:
@@ -203,7 +206,7 @@ def _fim_token(
     name: str,
     candidates: Sequence[str],
     id_of: Mapping[str, int],
-    kinds: list[TokenKind],
+    kinds: list[int],
 ) -> int | None:
     """The token of one fill-in-the-middle role; one that is found by its text becomes a control token."""
     declared = _special(metadata, _OLD_FIM_KEYS.get(name, name), len(kinds), None)
@@ -217,7 +220,7 @@ def _fim_token(
     return found
 
 
-def _apply_harmony(id_of: Mapping[str, int], kinds: list[TokenKind], ends: set[int]) -> None:
+def _apply_harmony(id_of: Mapping[str, int], kinds: list[int], ends: set[int]) -> None:
     """In the harmony format `<|end|>` closes one message of an answer, not the answer."""
     for text in _HARMONY_TEXTS:
         if text in id_of:
@@ -230,7 +233,7 @@ def _apply_harmony(id_of: Mapping[str, int], kinds: list[TokenKind], ends: set[i
 
 
 def _strip_after_special(
-    metadata: Mapping[str, MetadataValue], id_of: Mapping[str, int], kinds: Sequence[TokenKind]
+    metadata: Mapping[str, MetadataValue], id_of: Mapping[str, int], kinds: Sequence[int]
 ) -> frozenset[int]:
     """Phi-3 files do not carry the strip attributes of their special tokens; they are known by the model's name."""
     name = str(metadata.get("general.name", "")).lower()

@@ -22,3 +22,8 @@ def cases() -> list[Case]:
 def facts() -> dict[str, Any]:
     """Stop tokens and the digest of all tokens' bytes, per vocabulary."""
     return dict(json.loads((FOLDER / "facts.json").read_bytes()))
+
+
+@pytest.fixture(scope="session")
+def real_text() -> str:
+    return (FOLDER.parents[1] / "data" / "real_text.txt").read_text(encoding="utf-8")

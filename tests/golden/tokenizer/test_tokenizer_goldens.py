@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -93,3 +94,48 @@ def test_every_kind_is_compared() -> None:
     compared = {name.partition(" as ")[2] for name in DIGESTS} | {"gpt-2", "llama-bpe", "qwen2", "command-r", "falcon"}
     rules = [PRE_TOKENIZERS[name] for name in compared if name in PRE_TOKENIZERS]
     assert [name for name, kind in PRE_TOKENIZERS.items() if kind not in rules] == []
+
+
+LONG = 100_000
+ADVERSARIAL = {
+    "one letter": "a" * LONG,
+    "spaces": " " * LONG,
+    "spaces before a word": " " * LONG + "x",
+    "newlines": "\n" * LONG,
+    "spaces and newlines": " \n" * (LONG // 2),
+    "digits": "1234567890" * (LONG // 10),
+    "punctuation": "!?" * (LONG // 2),
+    "two letters": "ab" * (LONG // 2),
+    "apostrophes": "'s" * (LONG // 2),
+    "combining accents": "e\u0301\u0308" * (LONG // 5),
+    "emoji": "👩‍👩‍👧‍👦" * (LONG // 25),
+    "unfinished special tokens": "<|im_" * (LONG // 5),
+    "special tokens": "<|im_end|>" * (LONG // 10),
+    "uppercase": "A" * LONG,
+}
+
+
+def check_long_texts(path: Path, prose: str, allowed_seconds: float = 1.0) -> None:
+    """100 kB in well under a second of processor time, whatever they are (quadratic time would be minutes)."""
+    tokenizer = Tokenizer.from_metadata(read_gguf(path).metadata)
+    texts = ADVERSARIAL | {"prose": (prose * (1 + LONG // len(prose)))[:LONG]}
+    for name, text in texts.items():
+        started = time.process_time()
+        ids = tokenizer.encode(text, add_special=False, parse_special=True)
+        seconds = time.process_time() - started
+        assert seconds < allowed_seconds, (name, seconds)
+        if name != "special tokens":
+            assert tokenizer.decode(ids) == text, name
+
+
+def test_long_texts_in_the_default_model(default_model_path: Path, real_text: str) -> None:
+    check_long_texts(default_model_path, real_text)
+
+
+def test_long_texts_in_the_qwen_model(qwen_model_path: Path, real_text: str) -> None:
+    check_long_texts(qwen_model_path, real_text)
+
+
+@pytest.mark.parametrize("name", ["llama-spm", "llama-bpe", "deepseek-llm", "deepseek-coder", "falcon"])
+def test_long_texts(name: str, references: Path, real_text: str) -> None:
+    check_long_texts(references / f"ggml-vocab-{name}.gguf", real_text, allowed_seconds=3.0)
