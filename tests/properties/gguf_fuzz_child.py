@@ -54,16 +54,17 @@ def run_case(path: Path) -> str:
         load_weights(model, model_file, plan, SilentProgress())
     except EXPECTED:
         return "weights"
-    pages = np.array([0], np.int32)
     model.allocate_kv(1)
-    model.zero_pages(pages)
+    page = np.array([0], np.int32)
+    model.zero_pages(page)
+    tokens = np.array([0, plan.vocab_size // 2, plan.vocab_size - 1][: plan.context_length], np.int32)
     result = model.step(
-        np.array([1, 2, plan.vocab_size - 1], np.int32),
-        np.array([0, 3], np.int32),
+        tokens,
+        np.array([0, len(tokens)], np.int32),
         np.array([0], np.int32),
-        pages,
+        page,
         np.array([0, 1], np.int32),
-        np.array([2], np.int32),
+        np.array([len(tokens) - 1], np.int32),
         None,
         [None],
         return_logits=True,
