@@ -18,7 +18,7 @@ NATIVE_FILES := $(shell find native -name '*.cpp' -o -name '*.h' -o -name '*.cma
 CPP_FILES := $(filter %.cpp,$(NATIVE_FILES))
 TIDY_STAMPS := $(CPP_FILES:%=build/tidy/%.ok)
 
-.PHONY: help demo test check check-python check-native clang-format clang-tidy native-test tsan fuzz goldens bench wheels clean
+.PHONY: help demo test check check-python check-native clang-format clang-tidy native-test tsan scheduled wheels clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -68,10 +68,14 @@ check-native: clang-format clang-tidy
 clang-format: $(STAMPS)/lint-tools
 	$(BIN)/clang-format --dry-run -Werror $(filter %.cpp %.h,$(NATIVE_FILES))
 
-clang-tidy: $(TIDY_STAMPS)
+clang-tidy: build/tidy/compile_commands.json
+	+$(MAKE) --no-print-directory -j$(JOBS) $(TIDY_STAMPS)
 
+# With the binding and without the emulated sets, which are the same sources again.
 build/tidy/compile_commands.json: $(STAMPS)/lint-tools CMakeLists.txt $(filter %.cmake,$(NATIVE_FILES)) $(CPP_FILES)
-	$(BIN)/cmake -S . -B build/tidy -G Ninja -DTOKENMILL_TESTS=ON --log-level=WARNING
+	$(BIN)/cmake -S . -B build/tidy -G Ninja -DTOKENMILL_TESTS=ON -DSIMDE_INCLUDE_DIR= --log-level=WARNING \
+	  -DSKBUILD=ON -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python \
+	  -Dnanobind_DIR=$$($(BIN)/python -m nanobind --cmake_dir)
 	touch $@
 
 # One stamp per file, so that only what changed is looked at again; any header may change what any file means.
@@ -95,6 +99,11 @@ tsan: $(STAMPS)/test-tools  ## Native tests under ThreadSanitizer
 $(STAMPS)/wheel-tools: $(STAMPS)/pip pyproject.toml
 	$(BIN)/pip install --quiet --group wheels
 	touch $@
+
+# --- longer than a commit can wait ---------------------------------------------------------------------------------
+
+scheduled: $(STAMPS)/package $(STAMPS)/test-tools  ## The tests that only a schedule runs: fuzzing in full, and the like
+	PYTHONPATH=tests/plugins $(BIN)/python -m pytest -p no_skips -m scheduled $(PYTEST_ARGS)
 
 wheels: $(STAMPS)/wheel-tools  ## The release wheel for this platform into dist/, compiled by Zig, audited
 	$(BIN)/python packaging/build_wheel.py
