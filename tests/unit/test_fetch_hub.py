@@ -256,6 +256,21 @@ def test_server_without_ranges(hub: Hub, cache: Path) -> None:
     assert recorder.stages[1][2] == len(MODEL)
 
 
+def test_server_without_ranges_that_always_breaks_off(hub: Hub, cache: Path) -> None:
+    hub.faults.drop_after = [500_000, 400_000] * 10
+    hub.faults.ignore_range = True
+    refused("owner/One-GGUF", cache, "broke off")
+
+
+def test_part_that_is_longer_than_the_file(hub: Hub, cache: Path) -> None:
+    part = cache / "hub" / "owner" / "One-GGUF" / COMMIT / "one-q4_k_m.gguf.part"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(b"x" * (len(MODEL) + 1))
+    recorder = Recorder()
+    assert fetch("owner/One-GGUF", progress=recorder, cache=cache).read_bytes() == MODEL
+    assert recorder.stages[1][2] == len(MODEL)
+
+
 def test_server_that_answers_another_range(hub: Hub, cache: Path) -> None:
     hub.faults.drop_after = [500_000]
     hub.faults.wrong_range = True

@@ -64,12 +64,15 @@ def _fill(file: RemoteFile, part: Path, headers: dict[str, str], progress: Progr
     failures = 0
     with part.open("ab") as output:
         if output.tell() > file.nbytes:
-            output.truncate(0)
-        progress.advance(output.tell())
+            output.seek(0)
+            output.truncate()
+        best = output.tell()
+        progress.advance(best)
         while output.tell() < file.nbytes:
-            before = output.tell()
             problem = _request_rest(file, output, headers, progress)
-            failures = 0 if output.tell() > before else failures + 1
+            # Progress is what was never there before: a server without ranges may begin anew for ever.
+            failures = 0 if output.tell() > best else failures + 1
+            best = max(best, output.tell())
             if failures >= _TRIES_WITHOUT_PROGRESS:
                 raise FetchError(
                     f"the download broke off {failures} times without progress: {problem}",
