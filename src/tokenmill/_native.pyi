@@ -1,5 +1,7 @@
-"""The native module: kernels, decoder, sampler. Only engine/model_runner, engine/self_test, engine/bench, weights/pack and
-cli/explain import it. Every call that computes releases the GIL."""
+"""The native module: kernels, decoder, sampler. Every call that computes releases the GIL.
+
+Only engine/model_runner, engine/self_test, engine/bench, weights/pack and cli/explain import it.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,16 +13,16 @@ def cpu_features() -> list[str]:
     """Features of this CPU that a kernel set could use, by the names of native/contract/cpu_feature.h."""
 
 def kernel_sets() -> list[dict[str, Any]]:
-    """Compiled sets, best first: {"name", "rank", "required": [str], "missing": [str], "usable": bool, "panel_rows"}."""
+    """Compiled sets, best first: {"name", "rank", "required": [str], "missing": [str], "usable", "panel_rows"}."""
 
 def select_kernel_set(forced: str | None) -> str:
     """The name of the best usable set, or `forced`. Raises ValueError naming the choices and what is missing."""
 
 def self_test(kernel_set: str) -> list[str]:
-    """Compares the set with the reference on every function and format; returns failures (empty: all equal). < 0.5 s."""
+    """Compares the set with the reference on every function and format; returns failures (none: all equal). < 0.5 s."""
 
 def fp_environment_is_default() -> bool:
-    """Whether this thread rounds to nearest with denormals kept (a library built with -ffast-math may have changed it)."""
+    """Whether this thread rounds to nearest with denormals kept (a -ffast-math library may have changed it)."""
 
 def quantize_activations(
     kernel_set: str, x: NDArray[np.float32]
@@ -30,8 +32,10 @@ def quantize_activations(
 def dequantize(format_name: str, data: bytes, k: int) -> NDArray[np.float32]:
     """Rows of file blocks to float32 [rows, k], equal to the gguf package. Raises ValueError on a size mismatch."""
 
-def matmul(kernel_set: str, format_name: str, weights: bytes, rows: int, x: NDArray[np.float32], threads: int) -> NDArray[np.float32]:
-    """For tests and `bench kernels`: packs `weights` ([rows][k] file blocks) and multiplies; x [tokens, k] -> [tokens, rows]."""
+def matmul(
+    kernel_set: str, format_name: str, weights: bytes, rows: int, x: NDArray[np.float32], threads: int
+) -> NDArray[np.float32]:
+    """For tests and `bench kernels`: packs `weights` ([rows][k] file blocks), then x [tokens, k] -> [tokens, rows]."""
 
 class SamplerConfig:
     """Sampling parameters of one row; fields as in vocabulary.SamplingParams (logprobs: -1 is off)."""
@@ -82,7 +86,7 @@ class Model:
         """
 
     def finish_loading(self) -> None:
-        """Checks that every tensor of the plan is there with its right shape. Raises ValueError naming the first that is not."""
+        """Checks that every tensor of the plan is there with its shape. Raises ValueError naming the first that is not."""
 
     def allocate_kv(self, pages: int) -> int:
         """Allocates the KV pages (16 tokens each, all layers); returns the bytes. Raises MemoryError."""
@@ -107,9 +111,13 @@ class Model:
         page_starts: NDArray[np.int32],  # [S+1]
         sample_rows: NDArray[np.int32],  # [R], rows of `tokens` after which a token is drawn (or logits are wanted)
         samplers: Sequence[SamplerConfig] | None,  # [R]; None: no drawing, logits only
-        histories: Sequence[tuple[NDArray[np.int32], int] | None],  # [R] (prompt+output tokens, prompt length) where penalties need it
+        # [R] (prompt and output tokens, prompt length) where penalties need it
+        histories: Sequence[tuple[NDArray[np.int32], int] | None],
         *,
         return_logits: bool = False,
     ) -> StepResult:
-        """Runs one ragged batch: prefill chunks and decode rows mixed. Position t of a sequence is stored in its page
-        t // 16, slot t % 16, which must be in its page table. Raises ValueError on anything out of range."""
+        """Runs one ragged batch: prefill chunks and decode rows mixed.
+
+        Position t of a sequence is stored in its page t // 16, slot t % 16, which must be in its page table. Raises
+        ValueError on anything out of range.
+        """

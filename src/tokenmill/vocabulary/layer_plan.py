@@ -15,7 +15,7 @@ Activation = Literal["silu", "gelu_tanh"]
 
 @dataclass(frozen=True, slots=True)
 class RopePlan:
-    """Rotary position embedding: frequency i is base^(-2i/rotary_dim) / freq_factors[i], position times position_scale."""
+    """Rotary embedding: frequency i is base^(-2i/rotary_dim) / freq_factors[i], position times position_scale."""
 
     style: RopeStyle
     rotary_dim: int
