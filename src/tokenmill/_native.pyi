@@ -86,7 +86,7 @@ class Model:
         """
 
     def finish_loading(self) -> None:
-        """Checks that every tensor of the plan is there with its shape. Raises ValueError naming the first that is not."""
+        """Checks that every tensor of the plan is there in its shape; else raises ValueError naming the first."""
 
     def allocate_kv(self, pages: int) -> int:
         """Allocates the KV pages (16 tokens each, all layers); returns the bytes. Raises MemoryError."""
