@@ -27,6 +27,13 @@ static inline float* output_of(const AttentionBlock& block, int32_t query) {
   return block.output + static_cast<int64_t>(query) * block.head_dim;
 }
 
+// Pages of keys, or vectors of output elements, that a tile of so many queries works on at once: enough independent
+// sums to hide the latency of the fma, no more than the registers hold.
+constexpr int vectors_at_once(int queries) {
+  const int vectors = kTileVectors / queries;
+  return vectors < 1 ? 1 : vectors > 4 ? 4 : vectors;
+}
+
 // Scores of `queries` queries with all keys of `pages` pages: lane = key, one fma for each element of the head.
 template <int queries, int pages>
 static inline void score_pages(const AttentionBlock& block, int32_t first_query, int32_t first_page) {
@@ -56,8 +63,9 @@ static inline void score_pages(const AttentionBlock& block, int32_t first_query,
   }
 }
 
-template <int queries, int pages_at_once>
+template <int queries>
 static inline void score_range(const AttentionBlock& block, int32_t first_query, KeyRange keys) {
+  constexpr int pages_at_once = vectors_at_once(queries);
   int32_t page = keys.begin / kPageTokens;
   const int32_t end = (keys.end + kPageTokens - 1) / kPageTokens;
   for (; page + pages_at_once <= end; page += pages_at_once) {
@@ -111,14 +119,15 @@ static inline void add_values_of_rest(const AttentionBlock& block, int32_t query
   store_first16(output, count, sum);
 }
 
-template <int queries, int vectors_at_once>
+template <int queries>
 static inline void add_value_range(const AttentionBlock& block, int32_t first_query, KeyRange keys) {
+  constexpr int vectors = vectors_at_once(queries);
   if (keys.begin >= keys.end) {
     return;
   }
   int32_t d = 0;
-  for (; d + 16 * vectors_at_once <= block.head_dim; d += 16 * vectors_at_once) {
-    add_values<queries, vectors_at_once>(block, first_query, keys, d);
+  for (; d + 16 * vectors <= block.head_dim; d += 16 * vectors) {
+    add_values<queries, vectors>(block, first_query, keys, d);
   }
   for (; d + 16 <= block.head_dim; d += 16) {
     add_values<queries, 1>(block, first_query, keys, d);
@@ -158,8 +167,6 @@ static inline void clear_output(const AttentionBlock& block, int32_t query) {
   }
 }
 
-constexpr int kVectorsForOneQuery = 4;
-
 static inline void attend_one(const AttentionBlock& block, int32_t query) {
   const KeyRange keys{block.key_begin[query], block.key_end[query]};
   clear_output(block, query);
@@ -168,13 +175,13 @@ static inline void attend_one(const AttentionBlock& block, int32_t query) {
     block.sum[query] = 0.0F;
     return;
   }
-  score_range<1, kVectorsForOneQuery>(block, query, keys);
+  score_range<1>(block, query, keys);
   weigh(block, query, keys);
-  add_value_range<1, kVectorsForOneQuery>(block, query, keys);
+  add_value_range<1>(block, query, keys);
 }
 
-// Queries first .. first + queries - 1 together. vectors_at_once fills the registers with independent sums.
-template <int queries, int vectors_at_once>
+// Queries first .. first + queries - 1 together.
+template <int queries>
 static inline void attend_tile(const AttentionBlock& block, int32_t first) {
   KeyRange all{block.key_begin[first], block.key_end[first]};  // keys that some query sees
   KeyRange common = all;                                       // keys that every query sees
@@ -190,41 +197,38 @@ static inline void attend_tile(const AttentionBlock& block, int32_t first) {
     }
     return;
   }
-  score_range<queries, vectors_at_once>(block, first, all);
+  score_range<queries>(block, first, all);
   for (int i = 0; i < queries; ++i) {
     const int32_t query = first + i;
     clear_output(block, query);
     weigh(block, query, {block.key_begin[query], block.key_end[query]});
-    add_value_range<1, kVectorsForOneQuery>(block, query, {block.key_begin[query], common.begin});
+    add_value_range<1>(block, query, {block.key_begin[query], common.begin});
   }
-  add_value_range<queries, vectors_at_once>(block, first, common);
+  add_value_range<queries>(block, first, common);
   for (int i = 0; i < queries; ++i) {
-    add_value_range<1, kVectorsForOneQuery>(block, first + i, {common.end, block.key_end[first + i]});
+    add_value_range<1>(block, first + i, {common.end, block.key_end[first + i]});
   }
+}
+
+template <int queries>
+static inline int32_t attend_tiles(const AttentionBlock& block, int32_t query) {
+  for (; query + queries <= block.query_count; query += queries) {
+    attend_tile<queries>(block, query);
+  }
+  return query;
 }
 
 void attention_block(const AttentionBlock& block) {
   int32_t query = 0;
   if constexpr (kMaxQueryTile >= 8) {
-    for (; query + 8 <= block.query_count; query += 8) {
-      attend_tile<8, 2>(block, query);
-    }
+    query = attend_tiles<8>(block, query);
   }
-  for (; query + 4 <= block.query_count; query += 4) {
-    attend_tile<4, kMaxQueryTile / 4>(block, query);
-  }
-  switch (block.query_count - query) {
-    case 3:
-      attend_tile<3, 2>(block, query);
-      break;
-    case 2:
-      attend_tile<2, 2>(block, query);
-      break;
-    case 1:
-      attend_one(block, query);
-      break;
-    default:
-      break;
+  query = attend_tiles<6>(block, query);
+  query = attend_tiles<4>(block, query);
+  query = attend_tiles<3>(block, query);
+  query = attend_tiles<2>(block, query);
+  if (query < block.query_count) {
+    attend_one(block, query);
   }
 }
 

@@ -11,8 +11,9 @@ struct Vec16 {
   __m256 hi;
 };
 
-// Attention tiles: accumulators of queries x pages (or queries x 16 output elements), two registers each, of 16.
-constexpr int kMaxQueryTile = 4;
+// Attention tiles: at most so many queries, and about so many sums of 16 lanes, two registers each, of 16, at once.
+constexpr int kMaxQueryTile = 6;
+constexpr int kTileVectors = 4;
 
 static inline Vec16 zero16() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
 

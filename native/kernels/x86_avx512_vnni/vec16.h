@@ -10,8 +10,9 @@ struct Vec16 {
   __m512 v;
 };
 
-// Attention tiles: accumulators of queries x pages (or queries x 16 output elements), one register each, of 32.
+// Attention tiles: at most so many queries, and about so many sums of 16 lanes, one register each, of 32, at once.
 constexpr int kMaxQueryTile = 8;
+constexpr int kTileVectors = 16;
 
 static inline Vec16 zero16() { return {_mm512_setzero_ps()}; }
 static inline Vec16 broadcast16(float value) { return {_mm512_set1_ps(value)}; }

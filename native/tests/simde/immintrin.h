@@ -11,16 +11,16 @@
 
 namespace simde_missing {
 
-inline __m512i from_lanes(const int32_t (&lanes)[16]) { return _mm512_loadu_si512(lanes); }
+static inline __m512i from_lanes(const int32_t (&lanes)[16]) { return _mm512_loadu_si512(lanes); }
 
-inline __m512 cvtph_ps(__m256i halves) {
+static inline __m512 cvtph_ps(__m256i halves) {
   float lanes[16];
   _mm256_storeu_ps(lanes, _mm256_cvtph_ps(_mm256_castsi256_si128(halves)));
   _mm256_storeu_ps(lanes + 8, _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1)));
   return _mm512_loadu_ps(lanes);
 }
 
-inline __m256i cvtps_ph(__m512 floats) {
+static inline __m256i cvtps_ph(__m512 floats) {
   float lanes[16];
   _mm512_storeu_ps(lanes, floats);
   const __m128i low = _mm256_cvtps_ph(_mm256_loadu_ps(lanes), _MM_FROUND_TO_NEAREST_INT);
@@ -29,7 +29,7 @@ inline __m256i cvtps_ph(__m512 floats) {
 }
 
 // Round to nearest, ties to even; what does not fit gives the smallest integer, as the instruction does.
-inline __m512i cvtps_epi32(__m512 floats) {
+static inline __m512i cvtps_epi32(__m512 floats) {
   float lanes[16];
   int32_t integers[16];
   _mm512_storeu_ps(lanes, floats);
@@ -40,7 +40,7 @@ inline __m512i cvtps_epi32(__m512 floats) {
   return from_lanes(integers);
 }
 
-inline __m128i cvtepi32_epi8(__m512i integers) {
+static inline __m128i cvtepi32_epi8(__m512i integers) {
   int32_t lanes[16];
   uint8_t bytes[16];
   _mm512_storeu_si512(lanes, integers);
@@ -50,7 +50,7 @@ inline __m128i cvtepi32_epi8(__m512i integers) {
   return _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes));
 }
 
-inline __m512 cvtepi32_ps(__m512i integers) {
+static inline __m512 cvtepi32_ps(__m512i integers) {
   int32_t from[16];
   float lanes[16];
   _mm512_storeu_si512(from, integers);
@@ -61,7 +61,7 @@ inline __m512 cvtepi32_ps(__m512i integers) {
 }
 
 template <typename Byte>
-inline __m512i extend_bytes(__m128i bytes) {
+static inline __m512i extend_bytes(__m128i bytes) {
   Byte from[16];
   int32_t lanes[16];
   std::memcpy(from, &bytes, sizeof from);

@@ -1,0 +1,16 @@
+# cmake -DNM=<nm> -DSET=<name> -DOBJECTS=<a;b> -P set_symbols.cmake
+#
+# Everything that a kernel set's objects define for the linker lies in the set's own namespace. An inline function of a
+# shared header compiled with the set's instruction flags would otherwise be merged with the copy of all other code, which
+# then dies of an illegal instruction on a CPU without them.
+foreach(object ${OBJECTS})
+  execute_process(COMMAND ${NM} -C --defined-only --extern-only ${object} OUTPUT_VARIABLE symbols
+                  COMMAND_ERROR_IS_FATAL ANY)
+  string(REPLACE ";" "," symbols "${symbols}")
+  string(REPLACE "\n" ";" symbols "${symbols}")
+  foreach(symbol ${symbols})
+    if(NOT symbol MATCHES "^[0-9a-f]+ [A-Za-z] tokenmill::${SET}::")
+      message(SEND_ERROR "${object}: defined outside tokenmill::${SET}: ${symbol}")
+    endif()
+  endforeach()
+endforeach()
