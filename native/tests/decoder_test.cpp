@@ -1,0 +1,352 @@
+// The decoder as native code alone: a tiny model with random weights runs under the sanitizers; one, two and more
+// threads give the same bits; whatever is wrong with a step, a tensor or a plan is refused before it is used.
+#include "decoder/decoder.h"
+
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "check.h"
+#include "decoder/rope_table.h"
+#include "dispatch/detect_cpu.h"
+#include "dispatch/kernel_registry.h"
+#include "dispatch/select_kernels.h"
+#include "dispatch/test_data.h"
+
+namespace {
+
+using namespace tokenmill;
+using tokenmill::test::expect;
+using tokenmill::test::fail;
+
+constexpr int32_t kVocab = 50;
+constexpr int32_t kEmbedding = 64;
+constexpr int32_t kHeads = 4;
+constexpr int32_t kKvHeads = 2;
+constexpr int32_t kHeadDim = 16;
+constexpr int32_t kHidden = 96;
+constexpr int32_t kPages = 40;
+
+DecoderPlan tiny_plan() {
+  DecoderPlan plan;
+  const auto tensor = [&](const std::string& name) {
+    plan.tensor_names.push_back(name);
+    return static_cast<TensorIndex>(plan.tensor_names.size() - 1);
+  };
+  plan.context_length = 600;
+  plan.model.vocab_size = kVocab;
+  plan.model.embedding_dim = kEmbedding;
+  plan.model.layer_count = 2;
+  plan.model.norm_epsilon = 1e-5F;
+  plan.model.token_embedding = tensor("embedding");
+  plan.model.output_norm = tensor("output_norm");
+  plan.model.output = {plan.model.token_embedding, kNoTensor};
+  for (int i = 0; i < 2; ++i) {
+    const std::string at = std::to_string(i) + ".";
+    LayerPlan layer;
+    layer.attention_norm = tensor(at + "attention_norm");
+    layer.attention.head_count = kHeads;
+    layer.attention.kv_head_count = kKvHeads;
+    layer.attention.head_dim = kHeadDim;
+    layer.attention.score_scale = 0.25F;
+    layer.attention.window = i == 0 ? 0 : 20;
+    layer.attention.query = {tensor(at + "query"), tensor(at + "query_bias")};
+    layer.attention.key = {tensor(at + "key"), kNoTensor};
+    layer.attention.value = {tensor(at + "value"), kNoTensor};
+    layer.attention.output = {tensor(at + "output"), kNoTensor};
+    layer.attention.rope = {RopeStyle::half, kHeadDim, 10000.0, 1.0, kNoTensor};
+    layer.ffn_norm = tensor(at + "ffn_norm");
+    layer.ffn.hidden = kHidden;
+    layer.ffn.gate = {tensor(at + "gate"), kNoTensor};
+    layer.ffn.up = {tensor(at + "up"), kNoTensor};
+    layer.ffn.down = {tensor(at + "down"), kNoTensor};
+    plan.layers.push_back(layer);
+  }
+  return plan;
+}
+
+struct TemporaryFile {
+  std::FILE* file = std::tmpfile();
+  TemporaryFile() = default;
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  ~TemporaryFile() { std::fclose(file); }
+  int fd() const { return fileno(file); }
+  void put(const std::vector<uint8_t>& bytes) const {
+    expect(ftruncate(fd(), 0) == 0, "truncate");
+    expect(pwrite(fd(), bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()), "write");
+  }
+};
+
+std::vector<uint8_t> tensor_bytes(const TensorSpec& spec, WeightFormat format, uint64_t seed) {
+  TestRandom random(seed);
+  if (!spec.is_vector) return random_weights(random, ValueKind::plain, format, spec.rows, spec.k);
+  const std::vector<float> values = random_floats(random, ValueKind::plain, spec.k);
+  std::vector<uint8_t> bytes(values.size() * sizeof(float));
+  std::memcpy(bytes.data(), values.data(), bytes.size());
+  return bytes;
+}
+
+WeightFormat format_of(const TensorSpec& spec, size_t index) {
+  constexpr WeightFormat kFormats[] = {WeightFormat::q4_0, WeightFormat::q8_0, WeightFormat::q5_1, WeightFormat::f16};
+  return spec.is_vector ? WeightFormat::f32 : kFormats[index % 4];
+}
+
+std::unique_ptr<Decoder> tiny_decoder(const KernelSet& kernels, int threads) {
+  auto decoder = std::make_unique<Decoder>(tiny_plan(), kernels, threads, std::vector<int>{});
+  const TemporaryFile file;
+  const std::vector<TensorSpec> specs = check_plan(tiny_plan());
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const WeightFormat format = format_of(specs[i], i);
+    const std::vector<uint8_t> bytes = tensor_bytes(specs[i], format, i);
+    file.put(bytes);
+    decoder->load_tensor(specs[i].name, format, specs[i].rows, specs[i].k, {file.fd(), 0, bytes.size()});
+  }
+  decoder->finish_loading();
+  decoder->allocate_kv(kPages);
+  return decoder;
+}
+
+// A step's arrays, owned.
+struct Batch {
+  std::vector<int32_t> tokens, starts, positions, page_table, page_starts, sample_rows;
+  std::vector<const SamplerConfig*> samplers;
+  std::vector<TokenHistory> histories;
+
+  StepInput input() const {
+    StepInput step;
+    step.tokens = tokens;
+    step.starts = starts;
+    step.positions = positions;
+    step.page_table = page_table;
+    step.page_starts = page_starts;
+    step.sample_rows = sample_rows;
+    step.samplers = samplers;
+    step.histories = histories;
+    step.return_logits = true;
+    return step;
+  }
+};
+
+Batch two_sequences() { return {{1, 2, 3, 4, 5}, {0, 3, 5}, {0, 0}, {7, 3}, {0, 1, 2}, {2, 4}, {}, {}}; }
+
+// Prefills one long and one short sequence in chunks, then decodes both; all logits one after another.
+std::vector<float> play(Decoder& decoder) {
+  std::vector<float> all;
+  std::vector<int32_t> long_pages;
+  for (int32_t page = 0; page < 34; ++page) long_pages.push_back((page * 7) % 37);
+  int32_t position = 0;
+  for (const int32_t count : {1, 40, 250, 200, 1, 1}) {
+    Batch batch;
+    for (int32_t i = 0; i < count; ++i) batch.tokens.push_back((position + i * 3) % kVocab);
+    batch.tokens.push_back(position % kVocab);
+    batch.starts = {0, count, count + 1};
+    batch.positions = {position, position == 0 ? 0 : 1};
+    batch.page_table = long_pages;
+    batch.page_table.push_back(38);
+    batch.page_starts = {0, 34, 35};
+    batch.sample_rows = {count - 1, count};
+    const StepResult result = decoder.step(batch.input());
+    all.insert(all.end(), result.logits.get(), result.logits.get() + 2 * kVocab);
+    for (const uint8_t bad : result.nonfinite) expect(bad == 0, "tiny weights give finite values");
+    position += count;
+  }
+  return all;
+}
+
+void test_threads_and_sets_agree() {
+  const std::vector<float> expected = play(*tiny_decoder(reference_kernel_set(), 1));
+  for (const KernelSet* set : kernel_sets()) {
+    if (!missing_features(*set, detect_cpu_features()).empty()) continue;
+    for (const int threads : {1, 2, 5}) {
+      const std::vector<float> got = play(*tiny_decoder(*set, threads));
+      expect(std::memcmp(got.data(), expected.data(), expected.size() * sizeof(float)) == 0,
+             std::string(set->name) + " with " + std::to_string(threads) + " threads differs");
+    }
+  }
+}
+
+template <class Error>
+void expect_error(const std::function<void()>& call, const std::string& what, const std::string& part) {
+  try {
+    call();
+    fail(what + " was accepted");
+  } catch (const Error& error) {
+    expect(std::string(error.what()).find(part) != std::string::npos, what + " says: " + error.what());
+  }
+}
+
+void test_bad_steps() {
+  const auto decoder = tiny_decoder(reference_kernel_set(), 1);
+  decoder->step(two_sequences().input());
+  SamplerConfig biased;
+  biased.logit_bias = {{kVocab, 1.0F}};
+  SamplerConfig penalized;
+  penalized.presence_penalty = 1.0F;
+  const int32_t outside = kVocab;
+  struct Case {
+    const char* part;
+    std::function<void(Batch&)> spoil;
+  };
+  const std::vector<Case> cases = {
+      {"empty", [](Batch& b) { b = Batch{}; }},
+      {"tokens[1]", [](Batch& b) { b.tokens[1] = kVocab; }},
+      {"tokens[0]", [](Batch& b) { b.tokens[0] = -1; }},
+      {"starts", [](Batch& b) { b.starts.pop_back(); }},
+      {"starts", [](Batch& b) { b.starts[0] = 1; }},
+      {"starts", [](Batch& b) { b.starts[2] = 6; }},
+      {"starts", [](Batch& b) { b.starts[1] = 9; }},
+      {"no tokens", [](Batch& b) { b.starts[1] = 0; }},
+      {"negative", [](Batch& b) { b.positions[0] = -1; }},
+      {"context", [](Batch& b) { b.positions[0] = 598; }},
+      {"context", [](Batch& b) { b.positions[0] = 2147483647; }},
+      {"needs 2 pages", [](Batch& b) { b.positions[0] = 14; }},
+      {"page_table[0]", [](Batch& b) { b.page_table[0] = kPages; }},
+      {"page_table[1]", [](Batch& b) { b.page_table[1] = -1; }},
+      {"page_starts", [](Batch& b) { b.page_starts = {0, 2}; }},
+      {"page_starts", [](Batch& b) { b.page_starts[1] = -5; }},
+      {"needs 1 pages", [](Batch& b) { b.page_starts[1] = 0; }},
+      {"written already", [](Batch& b) { b.page_table[1] = b.page_table[0]; }},
+      {"sample_rows[1]", [](Batch& b) { b.sample_rows[1] = 5; }},
+      {"sample_rows[0]", [](Batch& b) { b.sample_rows[0] = -1; }},
+      {"samplers", [&](Batch& b) { b.samplers = {&penalized}; }},
+      {"logit_bias", [&](Batch& b) { b.samplers = {&biased, &biased}; }},
+      {"histories",
+       [&](Batch& b) {
+         b.samplers = {&penalized, &penalized};
+         b.histories = {{&outside, 1, 1}, {}};
+       }},
+      {"longer than itself",
+       [&](Batch& b) {
+         b.samplers = {&penalized, &penalized};
+         b.histories = {{&outside, 0, 1}, {}};
+       }},
+  };
+  for (const Case& each : cases) {
+    Batch batch = two_sequences();
+    each.spoil(batch);
+    expect_error<std::invalid_argument>([&] { decoder->step(batch.input()); },
+                                        std::string("a step with bad ") + each.part, each.part);
+  }
+  const int32_t pages[] = {0, kPages};
+  expect_error<std::invalid_argument>([&] { decoder->zero_pages(pages); }, "zeroing an absent page", "page 40");
+  decoder->step(two_sequences().input());  // and it still works
+}
+
+void test_bad_tensors() {
+  Decoder decoder(tiny_plan(), reference_kernel_set(), 2, {});
+  const TemporaryFile file;
+  const std::vector<TensorSpec> specs = check_plan(tiny_plan());
+  const TensorSpec& table = specs[0];
+  std::vector<uint8_t> bytes = tensor_bytes(table, WeightFormat::q4_0, 1);
+  const auto load = [&](const char* name, WeightFormat format, int64_t rows, int64_t k, uint64_t offset,
+                        uint64_t size) {
+    return [&, name, format, rows, k, offset, size] {
+      decoder.load_tensor(name, format, rows, k, {file.fd(), offset, size});
+    };
+  };
+  file.put(bytes);
+  using Invalid = std::invalid_argument;
+  const uint64_t size = bytes.size();
+  expect_error<Invalid>(load("nobody", WeightFormat::q4_0, kVocab, kEmbedding, 0, size), "an unknown tensor", "nobody");
+  expect_error<Invalid>(load("embedding", WeightFormat::q4_0, kVocab, 32, 0, size), "a wrong shape", "[50, 32]");
+  expect_error<Invalid>(load("embedding", WeightFormat::q4_0, kVocab, kEmbedding, 0, size - 1), "a wrong size",
+                        "bytes");
+  expect_error<Invalid>(load("embedding", WeightFormat::q4_k, kVocab, kEmbedding, 0, size), "a wrong block", "256");
+  expect_error<Invalid>(load("output_norm", WeightFormat::q8_0, 1, kEmbedding, 0, 68), "an integer norm", "F32");
+  expect_error<std::system_error>(load("embedding", WeightFormat::q4_0, kVocab, kEmbedding, 4, size), "a short file",
+                                  "ends early");
+  expect_error<std::system_error>(
+      [&] { decoder.load_tensor("embedding", WeightFormat::q4_0, kVocab, kEmbedding, {-1, 0, size}); }, "a bad file",
+      "reading failed");
+  // Row 20, block 1: the scale becomes infinite; a later row is bad, too.
+  for (const uint64_t row : {uint64_t{20}, uint64_t{44}}) {
+    bytes[row * 36 + 18] = 0x00;
+    bytes[row * 36 + 19] = 0x7C;
+  }
+  file.put(bytes);
+  expect_error<std::runtime_error>(load("embedding", WeightFormat::q4_0, kVocab, kEmbedding, 0, size), "a bad scale",
+                                   "row 20, block 1");
+  expect_error<Invalid>([&] { decoder.finish_loading(); }, "a missing tensor", "embedding is missing");
+  expect_error<Invalid>([&] { decoder.step(two_sequences().input()); }, "a step without weights", "not loaded");
+}
+
+void test_bad_plans() {
+  struct Case {
+    const char* part;
+    std::function<void(DecoderPlan&)> spoil;
+  };
+  const std::vector<Case> cases = {
+      {"experts", [](DecoderPlan& p) { p.layers[1].ffn.expert_count = 8; }},
+      {"head_dim 12", [](DecoderPlan& p) { p.layers[0].attention.head_dim = 12; }},
+      {"head_dim 512", [](DecoderPlan& p) { p.layers[0].attention.head_dim = 512; }},
+      {"multiple of kv_head_count", [](DecoderPlan& p) { p.layers[0].attention.kv_head_count = 3; }},
+      {"kv_head_count is 0", [](DecoderPlan& p) { p.layers[0].attention.kv_head_count = 0; }},
+      {"window", [](DecoderPlan& p) { p.layers[0].attention.window = -1; }},
+      {"rotary_dim", [](DecoderPlan& p) { p.layers[0].attention.rope.rotary_dim = 18; }},
+      {"rope base", [](DecoderPlan& p) { p.layers[0].attention.rope.base = 0.0; }},
+      {"names no tensor", [](DecoderPlan& p) { p.layers[0].ffn.down.weight = kNoTensor; }},
+      {"names no tensor", [](DecoderPlan& p) { p.layers[0].ffn.down.weight = 1000; }},
+      {"two different shapes", [](DecoderPlan& p) { p.layers[0].ffn.down.weight = p.layers[0].ffn.up.weight; }},
+      {"vocab_size", [](DecoderPlan& p) { p.model.vocab_size = 0; }},
+      {"layer count", [](DecoderPlan& p) { p.layers.clear(); }},
+      {"no role", [](DecoderPlan& p) { p.tensor_names.emplace_back("spare"); }},
+      {"norm_epsilon", [](DecoderPlan& p) { p.model.norm_epsilon = NAN; }},
+  };
+  for (const Case& each : cases) {
+    DecoderPlan plan = tiny_plan();
+    each.spoil(plan);
+    expect_error<std::invalid_argument>([&] { check_plan(plan); }, std::string("a plan with bad ") + each.part,
+                                        each.part);
+  }
+}
+
+void test_sines() {
+  double worst = 0.0;
+  TestRandom random(9);
+  for (int i = 0; i < 200'000; ++i) {
+    const double x = static_cast<double>(random.unit()) * (i % 2 == 0 ? 10.0 : 1e6);
+    const SinCos got = sin_cos_fixed(x);
+    worst = std::max(worst, std::fabs(static_cast<double>(static_cast<long double>(got.sin) -
+                                                          std::sin(static_cast<long double>(x)))));
+    worst = std::max(worst, std::fabs(static_cast<double>(static_cast<long double>(got.cos) -
+                                                          std::cos(static_cast<long double>(x)))));
+  }
+  expect(worst < 4e-16, "sine and cosine are off by " + std::to_string(worst * 1e16) + "e-16");
+}
+
+void test_rope_table() {
+  const RopePlan plan{RopeStyle::half, 128, 500000.0, 0.25, kNoTensor};
+  std::vector<float> factors(64, 1.0F);
+  factors[63] = 8.0F;
+  const RopeTable table(plan, factors.data());
+  float cos[64];
+  float sin[64];
+  table.fill(100'000, cos, sin);
+  for (int i = 0; i < 64; ++i) {
+    const long double angle =
+        25'000.0L * powl(500000.0L, -2.0L * i / 128) / static_cast<long double>(factors[static_cast<size_t>(i)]);
+    expect(std::fabs(static_cast<double>(cosl(angle) - static_cast<long double>(cos[i]))) < 1e-7, "cosine table");
+    expect(std::fabs(static_cast<double>(sinl(angle) - static_cast<long double>(sin[i]))) < 1e-7, "sine table");
+  }
+}
+
+}  // namespace
+
+int main() {
+  test_sines();
+  test_rope_table();
+  test_bad_plans();
+  test_bad_tensors();
+  test_bad_steps();
+  test_threads_and_sets_agree();
+  return tokenmill::test::finish();
+}
