@@ -35,6 +35,7 @@ from tokenmill.weights.builtin_models import DEFAULT_MODEL
 READY_WITHIN_S = 120.0
 STOPPED_WITHIN_S = 40.0
 PARAMETERS = {"max_tokens": 64, "temperature": 0.0}
+_FONT_LINK = re.compile(r"@font-face \{.*?\}", re.DOTALL)  # a picture should not fetch fonts from elsewhere
 PROMPTS = (
     "Explain in two sentences why the sky is blue.",
     "Write a short poem about a water mill.",
@@ -250,7 +251,7 @@ def main() -> int:
     show(shown, result, answer)
     picture = arguments.picture or arguments.output / "demo.svg"
     picture.parent.mkdir(parents=True, exist_ok=True)
-    shown.save_svg(str(picture), title="make demo")
+    picture.write_text(_FONT_LINK.sub("", shown.export_svg(title="make demo")), encoding="utf-8")
     document = json.dumps(to_jsonable(result), indent=2) + "\n"
     (arguments.output / "report.json").write_text(document, encoding="utf-8")
     console.print(f"Report: {arguments.output / 'report.json'}; picture: {picture}")

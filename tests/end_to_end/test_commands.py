@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-TOKENMILL = [sys.executable, "-c", "from tokenmill.cli.main import run; run()"]
+TOKENMILL = [sys.executable, "-c", "from tokenmill.cli.entry import run; run()"]
 GREEDY = ["--temperature", "0"]
 
 

@@ -73,8 +73,3 @@ def _options(
     version: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Print the version."),
 ) -> None:
     """Options of `tokenmill` itself."""
-
-
-def run() -> None:
-    """Entry point of the console script."""
-    app(prog_name="tokenmill")
