@@ -18,7 +18,7 @@ NATIVE_FILES := $(shell find native -name '*.cpp' -o -name '*.h' -o -name '*.cma
 CPP_FILES := $(filter %.cpp,$(NATIVE_FILES))
 TIDY_STAMPS := $(CPP_FILES:%=build/tidy/%.ok)
 
-.PHONY: help demo test check check-python check-native clang-format clang-tidy native-test tsan scheduled wheels clean
+.PHONY: help demo test check check-python check-native clang-format clang-tidy native-test tsan scheduled goldens wheels clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -104,6 +104,21 @@ $(STAMPS)/wheel-tools: $(STAMPS)/pip pyproject.toml
 
 scheduled: $(STAMPS)/package $(STAMPS)/test-tools  ## The tests that only a schedule runs: fuzzing in full, and the like
 	PYTHONPATH=tests/plugins $(BIN)/python -m pytest -p no_skips -m scheduled $(PYTEST_ARGS)
+
+# The rivals, in a venv of their own. torch's CPU build is not on PyPI: PIP_EXTRA_INDEX_URL has to name an index with it.
+build/goldens/.made: pyproject.toml
+	test -x build/goldens/bin/python || $(PYTHON) -m venv build/goldens
+	build/goldens/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	build/goldens/bin/pip install --quiet --group goldens
+	touch $@
+
+goldens: build/goldens/.made $(STAMPS)/package  ## Compare with, or make again, what the rivals gave (slow; needs torch)
+	models="$$($(BIN)/tokenmill pull smollm2-135m) $$($(BIN)/tokenmill pull qwen2.5-coder-0.5b)"; \
+	for script in "make_tokenizer_goldens.py --check" "make_template_goldens.py --check" make_kl_goldens.py; do \
+	  build/goldens/bin/python tests/golden/$$script $$models; \
+	done
+	build/goldens/bin/python tests/golden/make_transformers_goldens.py
+	git diff --stat -- tests/golden
 
 wheels: $(STAMPS)/wheel-tools  ## The release wheel for this platform into dist/, compiled by Zig, audited
 	$(BIN)/python packaging/build_wheel.py
