@@ -24,6 +24,6 @@ def command(model: options.Model = options.DEFAULT_MODEL, json: options.Json = F
     with shown_progress() as progress:
         path = fetch(model, progress)
     if json:
-        print_json({"model": model, "path": path, "bytes": path.stat().st_size})
+        print_json({"model": model, "path": path})
     else:
         stdout_console().print(str(path), soft_wrap=True)

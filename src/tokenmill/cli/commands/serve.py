@@ -14,7 +14,7 @@ Name = Annotated[
     list[str] | None, typer.Option("--name", help="Name of the model in requests; repeat. Default: the file's name.")
 ]
 MaxSequences = Annotated[int, typer.Option("--max-sequences", min=1, help="Answers computed at once; more wait.")]
-QueueLimit = Annotated[int, typer.Option("--queue-limit", min=0, help="Most that wait; one more gets status 503.")]
+QueueLimit = Annotated[int, typer.Option("--queue-limit", min=0, help="Most that wait; one more gets status 429.")]
 PrefillTokens = Annotated[
     int, typer.Option("--prefill-tokens", min=1, help="Most tokens of one step: prompts faster, or answers more even.")
 ]
