@@ -7,6 +7,8 @@ python=$PWD/.venv/bin/python
 site=$PWD/build/sanitized-site
 export TOKENMILL_FUZZ_CASES=${1:-20000}
 
+# Build tools in .venv rather than in an isolated folder: a second run then builds only what changed.
+"$python" -m pip install --quiet --disable-pip-version-check 'scikit-build-core>=0.11' 'nanobind>=2.4'
 # --target leaves the package of .venv alone.
 CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-2} "$python" -m pip install --quiet --no-deps \
   --no-build-isolation --upgrade --target "$site" \
