@@ -11,7 +11,7 @@ import pytest
 @pytest.mark.scheduled
 @pytest.mark.timeout(4 * 3600)
 def test_twenty_thousand_mutated_files() -> None:
-    """The script builds a sanitized package beside the installed one; the tests need a process with libasan preloaded."""
+    """The script builds a sanitized package beside the installed one and preloads libasan for its tests."""
     script = Path(__file__).parents[1] / "sanitized_fuzz.sh"
     done = subprocess.run([script, "20000"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     print(done.stdout)
