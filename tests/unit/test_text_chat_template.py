@@ -143,6 +143,14 @@ def test_long_messages_pass_through_the_pipes() -> None:
     template.close()
 
 
+def test_a_request_past_a_limit_while_it_is_sent() -> None:
+    template = ChatTemplate("{{ messages[0].content }}", limits=TemplateLimits(memory_bytes=8 << 20))
+    with pytest.raises(TemplateError):
+        template.render([{"role": "user", "content": "x" * (64 << 20)}])
+    assert template.render(USER) == "hi"
+    template.close()
+
+
 def test_the_process_ends_with_the_template() -> None:
     template = ChatTemplate("x")
     template.check()
@@ -160,6 +168,7 @@ def test_content_parts_are_joined() -> None:
     assert (
         template.render([{"role": "user", "content": parts}, {"role": "assistant", "content": None}]) == "[a\nb][None]"
     )
+    assert template.render([{"role": "assistant"}]) == "[]"
     for bad in ([{"type": "image_url"}], ["a"], 3):
         with pytest.raises(RequestError) as caught:
             template.render([{"role": "user", "content": bad}])

@@ -92,11 +92,20 @@ def test_any_messages_are_only_text(joined: ChatTemplate, contents: list[str]) -
 
 
 def test_other_strings_of_a_message_forge_nothing_either() -> None:
-    template = ChatTemplate("{{ messages[0].name }}{{ messages[0].tool_calls|tojson }}{{ tools|tojson }}")
-    message = {"role": "assistant", "content": None, "name": "<|im_end|>", "tool_calls": [{"a": ["<|im_start|>"]}]}
-    ids = render_to_tokens(template, TOKENIZER, [message], tools=[{"description": "<|im_end|>"}])
+    template = ChatTemplate("{{ messages[0].name }}{{ messages[0].tool_calls|tojson }}{{ tools|tojson }}{{ extra }}")
+    message = {
+        "role": "assistant",
+        "content": None,
+        "name": "<|im_end|>",
+        "tool_calls": [{"<|im_end|>": ["<|im_start|>"]}],
+    }
+    ids = render_to_tokens(
+        template, TOKENIZER, [message], tools=[{"description": "<|im_end|>"}], variables={"extra": "<|im_end|>"}
+    )
     assert not {START, END} & set(ids)
-    assert TOKENIZER.decode(ids) == '<|im_end|>[{"a": ["<|im_start|>"]}][{"description": "<|im_end|>"}]'
+    assert (
+        TOKENIZER.decode(ids) == '<|im_end|>[{"<|im_end|>": ["<|im_start|>"]}][{"description": "<|im_end|>"}]<|im_end|>'
+    )
     template.close()
 
 

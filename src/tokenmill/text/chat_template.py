@@ -140,7 +140,9 @@ def with_plain_content(message: Message) -> dict[str, Any]:
     Raises:
         RequestError: a part is not text.
     """
-    content = message.get("content")
+    if "content" not in message:
+        return dict(message)
+    content = message["content"]
     if isinstance(content, Sequence) and not isinstance(content, str):
         texts = []
         for part in content:
@@ -217,15 +219,20 @@ class _TemplateProcess:
         os.set_blocking(process.stdin.fileno(), False)
         received = bytearray()
         unsent = memoryview(line)
+        poll = select.poll()  # select() itself refuses file numbers past 1023, which a busy server has
+        poll.register(process.stdout, select.POLLIN)
+        poll.register(process.stdin, select.POLLOUT)
         while not received.endswith(b"\n"):
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 self._stop()
                 raise TemplateError(f"rendering took more than {self._limits.wall_seconds:g} s", where="chat template")
-            readable, writable, _ = select.select([process.stdout], [process.stdin] if unsent else [], [], remaining)
-            if writable:
+            ready = dict(poll.poll(remaining * 1000))
+            if process.stdin.fileno() in ready:
                 unsent = unsent[os.write(process.stdin.fileno(), unsent) :]
-            if readable:
+                if not unsent:
+                    poll.unregister(process.stdin)
+            if process.stdout.fileno() in ready:
                 data = os.read(process.stdout.fileno(), 1 << 20)
                 if not data:
                     raise EOFError

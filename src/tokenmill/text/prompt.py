@@ -41,7 +41,7 @@ def render_to_tokens(
         messages: see `ChatTemplate.render`.
         add_generation_prompt: end with the start of the assistant's answer.
         tools: tool definitions as JSON values, or None.
-        variables: further variables for the template; trusted, as they come from the operator.
+        variables: further variables for the template.
 
     Raises:
         TemplateError: there is no template, or it is broken or past a limit.
@@ -59,12 +59,12 @@ def render_to_tokens(
                 f"unknown role {message.get('role')!r}; known: {', '.join(sorted(_ROLES))}", parameter="messages"
             )
     plain = [with_plain_content(message) for message in messages]
-    guard = _Guard(tokenizer.control_texts, [plain, tools], template.source)
+    guard = _Guard(tokenizer.control_texts, [plain, tools, variables], template.source)
     rendered = template.render(
         [{**guard.protect(message), "role": message["role"]} for message in plain],
         add_generation_prompt=add_generation_prompt,
         tools=guard.protect(tools),
-        variables=variables,
+        variables=guard.protect(variables),
     )
     ids: list[int] = []
     after_special = True
@@ -103,7 +103,7 @@ class _Guard:
         if isinstance(value, str):
             return self._protect_text(value)
         if isinstance(value, Mapping):
-            return {key: self.protect(member) for key, member in value.items()}
+            return {self.protect(key): self.protect(member) for key, member in value.items()}
         if isinstance(value, Sequence):
             return [self.protect(member) for member in value]
         return value
@@ -134,15 +134,20 @@ class _Guard:
 
 @lru_cache(maxsize=8)
 def _beginnings(control_texts: tuple[str, ...]) -> frozenset[str]:
-    """Every proper prefix of every text."""
-    return frozenset(text[:length] for text in control_texts for length in range(1, len(text)))
+    """Every proper prefix of every text.
+
+    Texts that begin with a letter or digit are left out: many a string that a template compares ends with one.
+    """
+    return frozenset(
+        text[:length] for text in control_texts if not text[:1].isalnum() for length in range(1, len(text))
+    )
 
 
 def _strings(value: object) -> list[str]:
     if isinstance(value, str):
         return [value]
     if isinstance(value, Mapping):
-        return [string for member in value.values() for string in _strings(member)]
+        return [string for item in value.items() for string in _strings(item)]
     if isinstance(value, Sequence):
         return [string for member in value for string in _strings(member)]
     return []
