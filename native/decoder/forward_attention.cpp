@@ -27,14 +27,14 @@ void ForwardPass::attend(int thread, size_t layer) {
   const AttentionSchedule& schedule = schedules_[static_cast<size_t>(ops_.layers[layer].schedule)];
   const int64_t kv_heads = schedule.geometry().kv_head_count;
   const int64_t total = static_cast<int64_t>(schedule.units().size()) * kv_heads;
-  // Several to a claim, so that a batch of short sequences does not pay one claim for each head.
+  // Several to a piece, so that a batch of short sequences does not pay the counter for each head.
   const int64_t piece = std::max<int64_t>(1, total / (pool_.size() * 16));
-  for (int64_t begin = pool_.claim(piece); begin < total; begin = pool_.claim(piece)) {
-    for (int64_t i = begin; i < std::min(begin + piece, total); ++i) {
+  run_phase(thread, Phase::attention, total, piece, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
       attend_unit(threads_[static_cast<size_t>(thread)], layer, schedule,
                   schedule.units()[static_cast<size_t>(i / kv_heads)], static_cast<int32_t>(i % kv_heads));
     }
-  }
+  });
 }
 
 void ForwardPass::attend_unit(ThreadScratch& scratch, size_t layer, const AttentionSchedule& schedule,

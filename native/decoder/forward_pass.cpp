@@ -13,6 +13,10 @@ namespace {
 // Pieces per thread and phase: enough that a core which loses its time slice leaves its work to the others.
 constexpr int64_t kPiecesPerThread = 6;
 
+// Calls of run_phase() in run_thread() and in run_layer().
+constexpr int64_t kPhasesOutsideLayers = 4;
+constexpr int64_t kPhasesPerLayer = 10;
+
 // The largest magnitude that fp16 rounding leaves finite is just below 65520.
 constexpr float kHalfLimit = 65520.0F;
 
@@ -97,6 +101,7 @@ void ForwardPass::prepare(const StepInput& input) {
   partial_max_.reserve(partials);
   partial_sum_.reserve(partials);
   partial_output_.reserve(partials * max_head_dim_);
+  phases_.reset(kPhasesOutsideLayers + kPhasesPerLayer * static_cast<int64_t>(ops_.layers.size()));
 }
 
 StepResult ForwardPass::run(const StepInput& input) {
@@ -132,18 +137,14 @@ StepResult ForwardPass::run(const StepInput& input) {
 
 void ForwardPass::run_thread(int thread) {
   if (thread == 0) phase_start_ = std::chrono::steady_clock::now();
+  threads_[static_cast<size_t>(thread)].next_phase = 0;
   embed(thread);
-  end_phase(thread, Phase::other);
   for (size_t layer = 0; layer < ops_.layers.size(); ++layer) run_layer(thread, layer);
   const int64_t samples = static_cast<int64_t>(input_->sample_rows.size());
-  if (samples == 0) return;
-  gather_sampled_rows();
-  end_phase(thread, Phase::other);
+  gather_sampled_rows(thread);
   const MatmulJob job{ops_.output.weight, logits_out_};
-  matmul(&job, 1, normed_.data(), samples, embedding_);
-  end_phase(thread, Phase::matmul);
-  sample_tokens();
-  end_phase(thread, Phase::sampling);
+  matmul(thread, &job, samples > 0 ? 1 : 0, normed_.data(), samples, embedding_);
+  sample_tokens(thread);
 }
 
 void ForwardPass::run_layer(int thread, size_t layer) {
@@ -154,48 +155,27 @@ void ForwardPass::run_layer(int thread, size_t layer) {
 
   const MatmulJob inputs[] = {
       {ops.query.weight, query_.data()}, {ops.key.weight, key_.data()}, {ops.value.weight, value_.data()}};
-  matmul(inputs, 3, normed_.data(), rows, embedding_);
-  end_phase(thread, Phase::matmul);
-  attention_inputs(layer);
-  end_phase(thread, Phase::other);
+  matmul(thread, inputs, 3, normed_.data(), rows, embedding_);
+  attention_inputs(thread, layer);
   attend(thread, layer);
-  end_phase(thread, Phase::attention);
   attention_result(thread, layer);
-  end_phase(thread, Phase::other);
   const MatmulJob attention_output{ops.output.weight, projected_.data()};
-  matmul(&attention_output, 1, query_.data(), rows, query_dim);
-  end_phase(thread, Phase::matmul);
-  feed_forward_input(layer);
-  end_phase(thread, Phase::other);
+  matmul(thread, &attention_output, 1, query_.data(), rows, query_dim);
+  feed_forward_input(thread, layer);
   const MatmulJob gate_and_up[] = {{ops.gate.weight, gate_.data()}, {ops.up.weight, up_.data()}};
-  matmul(gate_and_up, 2, normed_.data(), rows, embedding_);
-  end_phase(thread, Phase::matmul);
-  activate(layer);
-  end_phase(thread, Phase::other);
+  matmul(thread, gate_and_up, 2, normed_.data(), rows, embedding_);
+  activate(thread, layer);
   const MatmulJob down{ops.down.weight, projected_.data()};
-  matmul(&down, 1, gate_.data(), rows, hidden);
-  end_phase(thread, Phase::matmul);
-  layer_result(layer);
-  end_phase(thread, Phase::other);
-}
-
-void ForwardPass::end_phase(int thread, Phase phase) {
-  pool_.barrier();
-  if (thread != 0) return;
-  const auto now = std::chrono::steady_clock::now();
-  result_->phase_seconds[static_cast<int>(phase)] += std::chrono::duration<double>(now - phase_start_).count();
-  phase_start_ = now;
+  matmul(thread, &down, 1, gate_.data(), rows, hidden);
+  layer_result(thread, layer);
 }
 
 template <class Work>
-void ForwardPass::for_rows(int64_t rows, Work work) {
-  const int64_t piece = std::max<int64_t>(1, rows / (pool_.size() * kPiecesPerThread));
-  for (int64_t begin = pool_.claim(piece); begin < rows; begin = pool_.claim(piece)) {
-    work(begin, std::min(begin + piece, rows));
-  }
+void ForwardPass::for_rows(int thread, Phase phase, int64_t rows, Work work) {
+  run_phase(thread, phase, rows, std::max<int64_t>(1, rows / (pool_.size() * kPiecesPerThread)), work);
 }
 
-void ForwardPass::matmul(const MatmulJob* jobs, int count, const float* x, int64_t rows, int64_t k) {
+void ForwardPass::matmul(int thread, const MatmulJob* jobs, int count, const float* x, int64_t rows, int64_t k) {
   const Activations activations{rows, k, x, quantized_.q.data(), quantized_.scale.data(), quantized_.half_sums.data()};
   const auto panels_of = [&](const MatmulJob& job) {
     return (job.weight->rows + kernels_.panel_rows - 1) / kernels_.panel_rows;
@@ -204,8 +184,7 @@ void ForwardPass::matmul(const MatmulJob* jobs, int count, const float* x, int64
   for (int i = 0; i < count; ++i) total += panels_of(jobs[i]);
   // The panels of all jobs are numbered through; a piece may end one job and begin the next.
   const int64_t piece = std::max<int64_t>(1, total / (pool_.size() * kPiecesPerThread));
-  for (int64_t begin = pool_.claim(piece); begin < total; begin = pool_.claim(piece)) {
-    const int64_t end = std::min(begin + piece, total);
+  run_phase(thread, Phase::matmul, total, piece, [&](int64_t begin, int64_t end) {
     int64_t first = 0;  // number of the job's first panel
     for (int i = 0; i < count; ++i) {
       const int64_t panels = panels_of(jobs[i]);
@@ -217,7 +196,7 @@ void ForwardPass::matmul(const MatmulJob* jobs, int count, const float* x, int64
       }
       first += panels;
     }
-  }
+  });
 }
 
 void ForwardPass::prepare_input(const float* x, int64_t k, int64_t begin, int64_t end, bool quantize, uint8_t* bad) {
@@ -246,7 +225,7 @@ void ForwardPass::embed(int thread) {
   const PackedMatrix& table = *ops_.token_embedding;
   std::vector<uint8_t>& file_row = threads_[static_cast<size_t>(thread)].file_row;
   const float scale = plan_.model.embedding_scale;
-  for_rows(input_->rows(), [&](int64_t begin, int64_t end) {
+  for_rows(thread, Phase::other, input_->rows(), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       float* out = hidden_.data() + row * embedding_;
       kernels_.unpack_row(table, input_->tokens[static_cast<size_t>(row)], file_row.data());
@@ -264,7 +243,7 @@ void ForwardPass::embed(int thread) {
   });
 }
 
-void ForwardPass::attention_inputs(size_t layer) {
+void ForwardPass::attention_inputs(int thread, size_t layer) {
   const LayerOps& ops = ops_.layers[layer];
   const AttentionPlan& plan = ops.plan->attention;
   const float epsilon = plan_.model.norm_epsilon;
@@ -275,7 +254,7 @@ void ForwardPass::attention_inputs(size_t layer) {
   int64_t rope_at = 0;
   for (int32_t i = 0; i < ops.rope; ++i) rope_at += ops_.ropes[static_cast<size_t>(i)].pairs();
 
-  for_rows(input_->rows(), [&](int64_t begin, int64_t end) {
+  for_rows(thread, Phase::other, input_->rows(), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       float* query = query_.data() + row * query_dim;
       float* key = key_.data() + row * kv_dim;
@@ -312,7 +291,7 @@ void ForwardPass::attention_result(int thread, size_t layer) {
   const LayerOps& ops = ops_.layers[layer];
   const AttentionSchedule& schedule = schedules_[static_cast<size_t>(ops.schedule)];
   const int64_t query_dim = ops.query.weight->rows;
-  for_rows(input_->rows(), [&](int64_t begin, int64_t end) {
+  for_rows(thread, Phase::other, input_->rows(), [&](int64_t begin, int64_t end) {
     if (schedule.partial_count() > 0) {
       for (int64_t row = begin; row < end; ++row) {
         const int32_t tile = schedule.split_tile_of_row()[static_cast<size_t>(row)];
@@ -334,9 +313,9 @@ void ForwardPass::add_to_hidden(const float* bias, const float* norm, int64_t be
   }
 }
 
-void ForwardPass::feed_forward_input(size_t layer) {
+void ForwardPass::feed_forward_input(int thread, size_t layer) {
   const LayerOps& ops = ops_.layers[layer];
-  for_rows(input_->rows(), [&](int64_t begin, int64_t end) {
+  for_rows(thread, Phase::other, input_->rows(), [&](int64_t begin, int64_t end) {
     add_to_hidden(ops.output.bias, ops.post_attention_norm, begin, end);
     kernels_.rms_norm(hidden_.data() + begin * embedding_, embedding_, ops.ffn_norm, plan_.model.norm_epsilon,
                       end - begin, embedding_, normed_.data() + begin * embedding_, embedding_);
@@ -345,10 +324,10 @@ void ForwardPass::feed_forward_input(size_t layer) {
   });
 }
 
-void ForwardPass::activate(size_t layer) {
+void ForwardPass::activate(int thread, size_t layer) {
   const LayerOps& ops = ops_.layers[layer];
   const int64_t hidden = ops.gate.weight->rows;
-  for_rows(input_->rows(), [&](int64_t begin, int64_t end) {
+  for_rows(thread, Phase::other, input_->rows(), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       float* gate = gate_.data() + row * hidden;
       float* up = up_.data() + row * hidden;
@@ -360,16 +339,16 @@ void ForwardPass::activate(size_t layer) {
   });
 }
 
-void ForwardPass::layer_result(size_t layer) {
+void ForwardPass::layer_result(int thread, size_t layer) {
   const LayerOps& ops = ops_.layers[layer];
-  for_rows(input_->rows(), [&](int64_t begin, int64_t end) {
+  for_rows(thread, Phase::other, input_->rows(), [&](int64_t begin, int64_t end) {
     add_to_hidden(ops.down.bias, ops.post_ffn_norm, begin, end);
     normalize_for_layer(layer + 1, begin, end);
   });
 }
 
-void ForwardPass::gather_sampled_rows() {
-  for_rows(static_cast<int64_t>(sample_bad_.size()), [&](int64_t begin, int64_t end) {
+void ForwardPass::gather_sampled_rows(int thread) {
+  for_rows(thread, Phase::other, static_cast<int64_t>(sample_bad_.size()), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t row = input_->sample_rows[static_cast<size_t>(i)];
       kernels_.rms_norm(hidden_.data() + row * embedding_, embedding_, ops_.output_norm, plan_.model.norm_epsilon, 1,
@@ -379,9 +358,9 @@ void ForwardPass::gather_sampled_rows() {
   });
 }
 
-void ForwardPass::sample_tokens() {
+void ForwardPass::sample_tokens(int thread) {
   const int64_t vocab = plan_.model.vocab_size;
-  for_rows(static_cast<int64_t>(sample_bad_.size()), [&](int64_t begin, int64_t end) {
+  for_rows(thread, Phase::sampling, static_cast<int64_t>(sample_bad_.size()), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const size_t at = static_cast<size_t>(i);
       float* logits = logits_out_ + i * vocab;

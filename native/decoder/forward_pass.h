@@ -1,5 +1,5 @@
-// The forward pass of one step. All threads run the same list of phases with a barrier after each; inside a phase they
-// take pieces of work from a shared counter. A piece is a set of rows, of weight panels or of attention blocks: sums
+// The forward pass of one step. All threads run the same list of phases (threads/work_phases.h) and take pieces of work
+// from a counter. A piece is a set of rows, of weight panels or of attention blocks: sums
 // over K are never cut, so who does what cannot change a bit.
 #pragma once
 #include <atomic>
@@ -14,6 +14,7 @@
 #include "decoder/step.h"
 #include "decoder/workspace.h"
 #include "threads/thread_pool.h"
+#include "threads/work_phases.h"
 
 namespace tokenmill {
 
@@ -44,6 +45,7 @@ class ForwardPass {
     std::vector<float> block_max, block_sum, state_max, state_sum;
     std::vector<int32_t> key_begin, key_end;
     std::vector<uint8_t> file_row;
+    int64_t next_phase = 0;
   };
   // Row-indexed facts of the batch.
   struct RowInfo {
@@ -55,16 +57,16 @@ class ForwardPass {
   void run_thread(int thread);
   void run_layer(int thread, size_t layer);
 
-  // Phases; end_phase() follows each. In forward_pass.cpp:
+  // Phases, run by every thread. In forward_pass.cpp:
   void embed(int thread);
-  void attention_inputs(size_t layer);
+  void attention_inputs(int thread, size_t layer);
   void attention_result(int thread, size_t layer);
-  void feed_forward_input(size_t layer);
-  void activate(size_t layer);
-  void layer_result(size_t layer);
-  void gather_sampled_rows();
-  void sample_tokens();
-  void matmul(const MatmulJob* jobs, int count, const float* x, int64_t rows, int64_t k);
+  void feed_forward_input(int thread, size_t layer);
+  void activate(int thread, size_t layer);
+  void layer_result(int thread, size_t layer);
+  void gather_sampled_rows(int thread);
+  void sample_tokens(int thread);
+  void matmul(int thread, const MatmulJob* jobs, int count, const float* x, int64_t rows, int64_t k);
   // In forward_attention.cpp:
   void attend(int thread, size_t layer);
   void attend_unit(ThreadScratch& scratch, size_t layer, const AttentionSchedule& schedule, const AttentionUnit& unit,
@@ -73,15 +75,16 @@ class ForwardPass {
                     float* max, float* sum, float* output);
   void fold_split_row(int thread, size_t layer, const QueryTile& tile, int64_t row);
 
-  // Calls work(begin, end) for pieces of [0, rows) taken from the counter.
+  // Runs the thread's next phase and adds its wall time to `phase`'s.
   template <class Work>
-  void for_rows(int64_t rows, Work work);
+  void run_phase(int thread, Phase phase, int64_t total, int64_t piece, Work work);
+  template <class Work>
+  void for_rows(int thread, Phase phase, int64_t rows, Work work);
   // Quantizes rows [begin, end) of x ([rows][k]), or only looks for values that are not finite; marks such rows.
   void prepare_input(const float* x, int64_t k, int64_t begin, int64_t end, bool quantize, uint8_t* bad);
   void add_to_hidden(const float* bias, const float* norm, int64_t begin, int64_t end);
   void normalize_for_layer(size_t layer, int64_t begin, int64_t end);
   void store_row(size_t layer, int64_t row, const float* key, const float* value);
-  void end_phase(int thread, Phase phase);
 
   const DecoderPlan& plan_;
   const ModelOps& ops_;
@@ -95,6 +98,7 @@ class ForwardPass {
   int64_t max_hidden_ = 0;
   int64_t rope_width_ = 0;  // floats of all tables of one row
 
+  WorkPhases phases_;
   std::vector<AttentionSchedule> schedules_;
   std::vector<ThreadScratch> threads_;
   std::vector<RowInfo> rows_;
@@ -121,8 +125,17 @@ class ForwardPass {
   const StepInput* input_ = nullptr;
   StepResult* result_ = nullptr;
   float* logits_out_ = nullptr;
-  std::atomic<bool> out_of_memory_{false};  // set inside a phase, read after the last barrier
+  std::atomic<bool> out_of_memory_{false};  // set inside a phase, read after the run
   std::chrono::steady_clock::time_point phase_start_;
 };
+
+template <class Work>
+void ForwardPass::run_phase(int thread, Phase phase, int64_t total, int64_t piece, Work work) {
+  phases_.run(threads_[static_cast<size_t>(thread)].next_phase++, total, piece, work);
+  if (thread != 0) return;
+  const auto now = std::chrono::steady_clock::now();
+  result_->phase_seconds[static_cast<int>(phase)] += std::chrono::duration<double>(now - phase_start_).count();
+  phase_start_ = now;
+}
 
 }  // namespace tokenmill

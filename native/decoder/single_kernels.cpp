@@ -7,6 +7,7 @@
 
 #include "decoder/workspace.h"
 #include "threads/thread_pool.h"
+#include "threads/work_phases.h"
 
 namespace tokenmill {
 
@@ -42,20 +43,21 @@ void multiply_once(const KernelSet& kernels, WeightFormat format, std::span<cons
     scale.reserve(x.rows * x.k / kGroupSize);
     half_sums.reserve(x.rows * x.k / kHalfGroupSize);
   }
-  pool.run([&](int thread) {
-    for (int64_t panel = pool.claim(1); panel < panels; panel = pool.claim(1)) {
+  WorkPhases work;
+  work.reset(3);
+  pool.run([&](int) {
+    work.run(0, panels, 1, [&](int64_t panel, int64_t) {
       kernels.pack_panel(format, file.data() + static_cast<uint64_t>(panel * panel_rows) * row,
                          std::min(panel_rows, rows - panel * panel_rows), x.k,
                          packed.data() + static_cast<uint64_t>(panel) * panel_bytes);
-    }
-    if (integer && thread == 0) {
+    });
+    work.run(1, integer ? 1 : 0, 1, [&](int64_t, int64_t) {
       kernels.quantize_rows(x.data, x.k, x.rows, x.k, {q.data(), scale.data(), half_sums.data()}, nonfinite.data());
-    }
-    pool.barrier();
+    });
     const Activations activations{x.rows, x.k, x.data, q.data(), scale.data(), half_sums.data()};
-    for (int64_t panel = pool.claim(1); panel < panels; panel = pool.claim(1)) {
-      kernels.matmul[static_cast<int>(format)](matrix, activations, panel, panel + 1, y, rows);
-    }
+    work.run(2, panels, 1, [&](int64_t begin, int64_t end) {
+      kernels.matmul[static_cast<int>(format)](matrix, activations, begin, end, y, rows);
+    });
   });
 }
 

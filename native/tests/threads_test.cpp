@@ -1,5 +1,5 @@
-// The thread pool: every thread runs every job, barriers separate phases, work is handed out once, waiting costs no CPU
-// time for long, and the caller gets its floating-point environment and affinity back.
+// The thread pool: phases follow each other, work is handed out once, late threads are not waited for, idle ones cost
+// no CPU time, and the caller gets its floating-point environment and affinity back.
 #include <sched.h>
 #include <time.h>
 #include <unistd.h>
@@ -13,10 +13,12 @@
 #include "check.h"
 #include "threads/fp_environment.h"
 #include "threads/thread_pool.h"
+#include "threads/work_phases.h"
 
 namespace {
 
 using tokenmill::ThreadPool;
+using tokenmill::WorkPhases;
 using tokenmill::test::expect;
 
 double process_cpu_seconds() {
@@ -27,27 +29,45 @@ double process_cpu_seconds() {
 
 void test_phases(int threads) {
   ThreadPool pool(threads, {});
+  WorkPhases work;
   constexpr int64_t kItems = 37;
   constexpr int kPhases = 50;
   const std::string name = std::to_string(threads) + " threads: ";
   std::vector<int> calls(static_cast<size_t>(threads), 0);
-  std::vector<int> done(kItems, 0);  // plain ints: a missing barrier is a data race that ThreadSanitizer sees
+  std::vector<int> done(kItems, 0);  // plain ints: phases that overlap are a data race that ThreadSanitizer sees
   for (int run = 0; run < 20; ++run) {
+    work.reset(3 * kPhases);
     pool.run([&](int thread) {
       ++calls[static_cast<size_t>(thread)];
       for (int phase = 0; phase < kPhases; ++phase) {
-        for (int64_t i = pool.claim(3); i < kItems; i = pool.claim(3)) {
-          for (int64_t item = i; item < i + 3 && item < kItems; ++item) ++done[static_cast<size_t>(item)];
-        }
-        pool.barrier();
-        int sum = 0;
-        for (const int count : done) sum += count;
-        if (sum != (run * kPhases + phase + 1) * kItems) expect(thread != 0, name + "work lost or done twice");
-        pool.barrier();
+        work.run(3 * phase, kItems, 3, [&](int64_t begin, int64_t end) {
+          for (int64_t item = begin; item < end; ++item) ++done[static_cast<size_t>(item)];
+        });
+        work.run(3 * phase + 1, 0, 1, [&](int64_t, int64_t) { expect(false, name + "work in an empty phase"); });
+        work.run(3 * phase + 2, 1, 1, [&](int64_t, int64_t) {
+          for (const int count : done) expect(count == run * kPhases + phase + 1, name + "work lost or done twice");
+        });
       }
     });
   }
-  for (const int count : calls) expect(count == 20, name + "a thread missed a job");
+  expect(calls[0] == 20, name + "the caller runs every job");
+  for (const int count : calls) expect(count <= 20, name + "a job ran twice on one thread");
+}
+
+// Whoever holds no piece is not waited for.
+void test_a_late_thread_holds_nobody_up() {
+  ThreadPool pool(2, {});
+  WorkPhases work;
+  work.reset(100);
+  std::atomic<bool> others_done{false};
+  pool.run([&](int thread) {
+    if (thread == 1) {
+      for (int i = 0; i < 2000 && !others_done.load(); ++i) usleep(1000);
+      expect(others_done.load(), "the caller waits for a thread that has no work in hand");
+    }
+    for (int phase = 0; phase < 100; ++phase) work.run(phase, 10, 1, [](int64_t, int64_t) {});
+    if (thread == 0) others_done.store(true);
+  });
 }
 
 void test_float_environment() {
@@ -92,7 +112,12 @@ void test_pinning() {
   if (cpus.size() < 2) cpus.push_back(cpus[0]);
   ThreadPool pool(2, cpus);
   std::vector<int> seen(2, -1);
-  pool.run([&](int thread) { seen[static_cast<size_t>(thread)] = sched_getcpu(); });
+  std::atomic<bool> both{false};
+  pool.run([&](int thread) {
+    seen[static_cast<size_t>(thread)] = sched_getcpu();
+    if (thread == 1) both.store(true);
+    for (int i = 0; i < 5000 && !both.load(); ++i) usleep(1000);  // so that the second thread does not miss the run
+  });
   expect(seen == cpus, "threads run on the CPUs they are pinned to");
   cpu_set_t after;
   CPU_ZERO(&after);
@@ -122,6 +147,7 @@ void test_bad_arguments() {
 
 int main() {
   for (const int threads : {1, 2, 3, 9}) test_phases(threads);
+  test_a_late_thread_holds_nobody_up();
   test_float_environment();
   test_idle_threads_sleep();
   test_pinning();

@@ -10,34 +10,12 @@
 #include <system_error>
 
 #include "threads/fp_environment.h"
+#include "threads/wait.h"
 
 namespace tokenmill {
 namespace {
 
 constexpr int kMaxThreads = 1024;
-
-// About 20 to 60 microseconds of polling before a thread sleeps: longer than the imbalance of a phase, far shorter
-// than a time slice, so a thread that waits for one without a core gives its own core up soon.
-constexpr int kBarrierSpins = 1000;
-// Between steps the caller plans and samples; workers that poll over that gap save a wake-up of about 50 microseconds.
-constexpr int kIdleSpins = 4000;
-
-void relax() {
-#if defined(__x86_64__)
-  asm volatile("pause" ::: "memory");
-#elif defined(__aarch64__)
-  asm volatile("isb" ::: "memory");
-#endif
-}
-
-// Waits until `value` differs from `old`. The acquire load pairs with the release of the thread that changed it.
-void wait_for_change(const std::atomic<uint32_t>& value, uint32_t old, int spins) {
-  for (int i = 0; i < spins; ++i) {
-    if (value.load(std::memory_order_acquire) != old) return;
-    relax();
-  }
-  value.wait(old, std::memory_order_acquire);  // a futex: returns only once the value has changed
-}
 
 cpu_set_t one_cpu(int cpu) {
   cpu_set_t set;
@@ -114,37 +92,59 @@ ThreadPool::ThreadPool(int threads, const std::vector<int>& cpus) : count_(threa
   }
   pthread_sigmask(SIG_SETMASK, &saved, nullptr);
   if (error != 0) {
-    stop(static_cast<int>(workers_.size()));
+    stop();
     throw std::system_error(error, std::generic_category(), "starting an engine thread");
   }
 }
 
-ThreadPool::~ThreadPool() { stop(static_cast<int>(workers_.size())); }
+ThreadPool::~ThreadPool() { stop(); }
 
-void ThreadPool::stop(int started) {
-  // A null job tells workers to return. Release: they must see job_ once they see the epoch.
-  job_ = nullptr;
-  epoch_.fetch_add(1, std::memory_order_release);
-  epoch_.notify_all();
-  for (int i = 0; i < started; ++i) pthread_join(workers_[static_cast<size_t>(i)].thread, nullptr);
+void ThreadPool::stop() {
+  stopping_.store(true, std::memory_order_relaxed);
+  // Release: who sees the new run sees that it is the end.
+  state_.fetch_add(1U << 16, std::memory_order_release);
+  state_.notify_all();
+  for (const Worker& worker : workers_) pthread_join(worker.thread, nullptr);
 }
 
 void ThreadPool::run_erased(ErasedJob job, void* context) {
   const ScopedFpEnvironment environment;
-  if (count_ == 1 && cpus_.empty()) {
-    next_work_.store(0, std::memory_order_relaxed);
+  const ScopedPin pin(cpus_.empty() ? -1 : cpus_[0]);
+  if (count_ == 1) {
     job(context, 0);
     return;
   }
-  const ScopedPin pin(cpus_.empty() ? -1 : cpus_[0]);
   job_ = job;
   context_ = context;
-  next_work_.store(0, std::memory_order_relaxed);
-  // Release: whoever sees the new epoch sees the job, its data and the zeroed counter.
-  epoch_.fetch_add(1, std::memory_order_release);
-  epoch_.notify_all();
+  // The last run is closed and empty, so nobody else writes state_ now. Release: who joins sees the job and its data.
+  const uint32_t number = run_number(state_.load(std::memory_order_relaxed)) + 1;
+  state_.store(number << 16, std::memory_order_release);
+  state_.notify_all();
   job(context, 0);
-  barrier();  // every worker has returned from the job and will not read job_ or context_ again
+  // Acquire: what workers that left have written is seen by the caller. Nobody joins after this, so job_ and context_
+  // may be changed once the last one has left.
+  uint32_t state = state_.fetch_or(kClosed, std::memory_order_acq_rel) | kClosed;
+  while ((state & kInside) != 0) {
+    wait_for_change(state_, state, kPhaseSpins);
+    state = state_.load(std::memory_order_acquire);
+  }
+}
+
+bool ThreadPool::join_run(uint32_t& seen) {
+  uint32_t state = state_.load(std::memory_order_acquire);
+  while ((state & kClosed) == 0 && run_number(state) != seen) {
+    if (state_.compare_exchange_weak(state, state + 1, std::memory_order_acquire)) {
+      seen = run_number(state);
+      return true;
+    }
+  }
+  return false;
+}
+
+void ThreadPool::leave_run() {
+  // Release: the caller sees this worker's writes. Only a caller that has closed the run can be waiting for it.
+  const uint32_t before = state_.fetch_sub(1, std::memory_order_acq_rel);
+  if ((before & kClosed) != 0 && (before & kInside) == 1) state_.notify_all();
 }
 
 void ThreadPool::worker_main(int index) {
@@ -156,37 +156,18 @@ void ThreadPool::worker_main(int index) {
     const cpu_set_t set = one_cpu(cpus_[static_cast<size_t>(index)]);
     pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
   }
-  // The pool is built with epoch 0 and raised only by run() and stop(), so no change can be missed from here on;
-  // run() cannot raise it twice before this thread has met it at the barrier that ends the run.
-  uint32_t seen = 0;
+  uint32_t seen = 0;  // the run that this thread took part in last; runs begin at 1
   int spins = 0;
   for (;;) {
-    wait_for_change(epoch_, seen, spins);
-    ++seen;
-    if (job_ == nullptr) return;
-    job_(context_, index);
-    barrier();
-    spins = kIdleSpins;
-  }
-}
-
-void ThreadPool::barrier() {
-  if (count_ == 1) {
-    next_work_.store(0, std::memory_order_relaxed);
-    return;
-  }
-  // Relaxed: this thread saw the current generation when it left the last barrier (or it is still the first one),
-  // and it cannot change before this thread has arrived.
-  const uint32_t generation = generation_.load(std::memory_order_relaxed);
-  // Acquire and release: the last to arrive gathers everybody's writes, and hands them on with the generation.
-  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == static_cast<uint32_t>(count_)) {
-    // Nobody touches these two until the generation changes, so relaxed stores are enough.
-    arrived_.store(0, std::memory_order_relaxed);
-    next_work_.store(0, std::memory_order_relaxed);
-    generation_.store(generation + 1, std::memory_order_release);
-    generation_.notify_all();
-  } else {
-    wait_for_change(generation_, generation, kBarrierSpins);
+    const uint32_t state = state_.load(std::memory_order_acquire);
+    if (stopping_.load(std::memory_order_relaxed)) return;
+    if (join_run(seen)) {
+      job_(context_, index);
+      leave_run();
+      spins = kIdleSpins;
+      continue;
+    }
+    wait_for_change(state_, state, spins);
   }
 }
 

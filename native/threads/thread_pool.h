@@ -1,5 +1,4 @@
-// The threads that run a step together. All of them execute the same job; inside it they meet at barriers and take
-// work from a shared counter, so that a slow core holds nobody up for longer than one piece of work.
+// The threads that run a step together. All of them execute the same job and share its work by WorkPhases.
 #pragma once
 #include <pthread.h>
 
@@ -22,20 +21,14 @@ class ThreadPool {
 
   int size() const { return count_; }
 
-  // Calls job(thread_index) once on every thread, index 0 being the caller, under the contract's floating-point
-  // environment, and returns when all calls have returned. `job` must not throw. One run at a time.
+  // Calls job(thread_index) on the caller, index 0, and at most once on each other thread: one that wakes up after the
+  // caller's call has returned takes no part. Returns when all calls have returned. The job must not throw, and must
+  // not count on any thread but the caller. It runs under the contract's floating-point environment. One run at a time.
   template <class Job>
   void run(Job&& job) {
     run_erased([](void* context, int index) { (*static_cast<std::remove_reference_t<Job>*>(context))(index); },
                const_cast<void*>(static_cast<const void*>(&job)));
   }
-
-  // Inside a job, called by every thread: nobody passes before all have arrived; what was written before it by any
-  // thread is seen after it by all. Sets the work counter to 0.
-  void barrier();
-
-  // Inside a job: takes `amount` pieces of the phase's work; returns the first one's number.
-  int64_t claim(int64_t amount) { return next_work_.fetch_add(amount, std::memory_order_relaxed); }
 
  private:
   using ErasedJob = void (*)(void* context, int index);
@@ -47,16 +40,21 @@ class ThreadPool {
 
   void run_erased(ErasedJob job, void* context);
   void worker_main(int index);
-  void stop(int started);
+  bool join_run(uint32_t& seen);
+  void leave_run();
+  void stop();
 
-  // Each group of atomics has its own cache line: the counter is hammered while others poll the generation.
-  alignas(64) std::atomic<int64_t> next_work_{0};
-  alignas(64) std::atomic<uint32_t> arrived_{0};
-  alignas(64) std::atomic<uint32_t> generation_{0};
-  alignas(64) std::atomic<uint32_t> epoch_{0};
-  // Written by the caller of run() before epoch_ is raised, read by workers after they saw it raised.
+  // One word says everything about the current run, so that a thread joins it or misses it, but never half:
+  // bits 31-16 the run's number, bit 15 that nobody may join any more, bits 14-0 how many workers are inside.
+  static constexpr uint32_t kClosed = 1U << 15;
+  static constexpr uint32_t kInside = kClosed - 1;
+  static uint32_t run_number(uint32_t state) { return state >> 16; }
+
+  alignas(64) std::atomic<uint32_t> state_{kClosed};
+  // Written by the caller before state_ opens a run, read by workers that have joined it.
   ErasedJob job_ = nullptr;
   void* context_ = nullptr;
+  std::atomic<bool> stopping_{false};
   int count_;
   std::vector<int> cpus_;
   std::vector<Worker> workers_;

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "dispatch/dequantize.h"
+#include "threads/work_phases.h"
 
 namespace tokenmill {
 namespace {
@@ -161,15 +162,15 @@ uint64_t WeightStore::load_matrix(ThreadPool& pool, Tensor& tensor, WeightFormat
     }
   };
 
+  WorkPhases work;
+  work.reset(1);
   // Pieces are claimed in ascending order and finished once claimed, so the lowest bad row is always seen.
   pool.run([&](int) {
     try {
       std::vector<uint8_t> staging(file_panel * static_cast<uint64_t>(panels_at_once));
-      while (!failure.set.load(std::memory_order_relaxed)) {
-        const int64_t first_panel = pool.claim(panels_at_once);
-        if (first_panel >= panels) break;
-        load_panels(staging, first_panel);
-      }
+      work.run(0, panels, panels_at_once, [&](int64_t first_panel, int64_t) {
+        if (!failure.set.load(std::memory_order_relaxed)) load_panels(staging, first_panel);
+      });
     } catch (const std::bad_alloc&) {
       failure.report_out_of_memory();
     }
