@@ -10,9 +10,9 @@ if(TARGET kernels_x86_avx512_vnni AND SIMDE_INCLUDE_DIR)
     native/tests/simde ${SIMDE_INCLUDE_DIR})
   # Optimized emulation takes minutes to compile; and GCC 12 crashes in its scalar replacement of SIMDe's unions.
   target_compile_options(kernels_x86_avx512_vnni_emulated PRIVATE -mavx2 -mfma -mf16c -O1
-    -O1 $<$<CXX_COMPILER_ID:GNU>:-fno-tree-sra>)
+    $<$<CXX_COMPILER_ID:GNU>:-fno-tree-sra>)
   target_compile_definitions(kernels_x86_avx512_vnni_emulated PRIVATE
-    TOKENMILL_SET_NAMESPACE=x86_avx512_vnni_emulated)
+    TOKENMILL_SET_NAMESPACE=x86_avx512_vnni_emulated SIMDE_NO_INLINE)
   target_compile_definitions(emulated_sets INTERFACE TOKENMILL_EMULATED_AVX512)
   target_sources(emulated_sets INTERFACE $<TARGET_OBJECTS:kernels_x86_avx512_vnni_emulated>)
 else()

@@ -7,13 +7,15 @@
 namespace tokenmill::reference {
 namespace {
 
-constexpr int8_t kIq4NlValues[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+constexpr int32_t kIq4NlValues[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 
 float load_half(const uint8_t* bytes) {
   uint16_t half = 0;
   std::memcpy(&half, bytes, sizeof half);
   return half_to_float(half);
 }
+
+int32_t signed_byte(uint8_t byte) { return byte < 128 ? byte : byte - 256; }
 
 void set_scale(WeightGroup& group, float scale) {
   group.scale[0] = scale;
@@ -79,7 +81,7 @@ void load_q6_k(const uint8_t* block, int j, WeightGroup& group) {
   }
   const float d = load_half(block + 208);
   for (int i = 0; i < 2; ++i) {
-    group.scale[i] = d * static_cast<float>(static_cast<int8_t>(block[192 + 2 * j + i]));
+    group.scale[i] = d * static_cast<float>(signed_byte(block[192 + 2 * j + i]));
   }
 }
 
@@ -116,7 +118,7 @@ WeightGroup decode_group(WeightFormat format, const uint8_t* row, int64_t group_
       break;
     case WeightFormat::q8_0:
       for (int i = 0; i < kGroupSize; ++i) {
-        group.q[i] = static_cast<int8_t>(block[2 + i]);
+        group.q[i] = signed_byte(block[2 + i]);
       }
       set_scale(group, load_half(block));
       break;

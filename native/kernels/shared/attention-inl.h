@@ -65,11 +65,11 @@ static inline void score_pages(const AttentionBlock& block, int32_t first_query,
 
 template <int queries>
 static inline void score_range(const AttentionBlock& block, int32_t first_query, KeyRange keys) {
-  constexpr int pages_at_once = vectors_at_once(queries);
+  constexpr int kPages = vectors_at_once(queries);
   int32_t page = keys.begin / kPageTokens;
   const int32_t end = (keys.end + kPageTokens - 1) / kPageTokens;
-  for (; page + pages_at_once <= end; page += pages_at_once) {
-    score_pages<queries, pages_at_once>(block, first_query, page);
+  for (; page + kPages <= end; page += kPages) {
+    score_pages<queries, kPages>(block, first_query, page);
   }
   for (; page < end; ++page) {
     score_pages<queries, 1>(block, first_query, page);
@@ -121,13 +121,13 @@ static inline void add_values_of_rest(const AttentionBlock& block, int32_t query
 
 template <int queries>
 static inline void add_value_range(const AttentionBlock& block, int32_t first_query, KeyRange keys) {
-  constexpr int vectors = vectors_at_once(queries);
+  constexpr int kVectors = vectors_at_once(queries);
   if (keys.begin >= keys.end) {
     return;
   }
   int32_t d = 0;
-  for (; d + 16 * vectors <= block.head_dim; d += 16 * vectors) {
-    add_values<queries, vectors>(block, first_query, keys, d);
+  for (; d + 16 * kVectors <= block.head_dim; d += 16 * kVectors) {
+    add_values<queries, kVectors>(block, first_query, keys, d);
   }
   for (; d + 16 <= block.head_dim; d += 16) {
     add_values<queries, 1>(block, first_query, keys, d);
