@@ -29,8 +29,12 @@ class Weights(Mapping[str, Array]):
 
     def __getitem__(self, name: str) -> Array:
         tensor = self._tensors[name]
-        values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
-        return values.astype(np.float64).reshape(tuple(int(n) for n in reversed(tensor.shape)))
+        return gguf.quants.dequantize(tensor.data, tensor.tensor_type).astype(np.float64)
+
+    def rows(self, name: str, indices: NDArray[np.int32]) -> Array:
+        """Some rows of a matrix: of an embedding, a text needs few."""
+        tensor = self._tensors[name]
+        return gguf.quants.dequantize(tensor.data[indices], tensor.tensor_type).astype(np.float64)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._tensors)
@@ -40,13 +44,13 @@ class Weights(Mapping[str, Array]):
 
 
 def hidden_states(
-    plan: ModelPlan, weights: Mapping[str, Array], tokens: NDArray[np.int32], cache: type[np.floating] = np.float64
+    plan: ModelPlan, weights: Weights, tokens: NDArray[np.int32], cache: type[np.floating] = np.float64
 ) -> Array:
     """What the output matrix multiplies: [positions, embedding_dim], after the last norm.
 
     Keys and values are rounded to the type `cache`.
     """
-    x = weights[plan.token_embedding][tokens] * plan.embedding_scale
+    x = weights.rows(plan.token_embedding, tokens) * plan.embedding_scale
     for layer in plan.layers:
         epsilon = plan.norm_epsilon
         y = attention(layer.attention, weights, rms_norm(x, weights[layer.attention_norm], epsilon), epsilon, cache)

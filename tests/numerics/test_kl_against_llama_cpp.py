@@ -30,7 +30,7 @@ TESTS = Path(__file__).parents[1]
 TEXT = TESTS / "data" / "real_text.txt"
 KL_ALLOWANCE = 1.05
 TOP1_MINIMUM = 0.99
-FAULT_POSITIONS = 256
+FAULT_POSITIONS = 128
 WINDOW = 8
 
 # The reference's pass over 2,048 positions is 30 to 60 s of two idle cores; on a busy machine it takes many times that.
@@ -46,7 +46,7 @@ class Case:
     golden: Mapping[str, Any]
     tokens: NDArray[np.int32]
     hidden: NDArray[np.float64]
-    weights: Mapping[str, NDArray[np.float64]]
+    weights: reference.Weights
 
 
 def sha256(path: Path) -> str:
@@ -117,16 +117,17 @@ def test_a_fault_fails_the_test(fault: Fault, request: pytest.FixtureRequest) ->
     case: Case = request.getfixturevalue(fault.model)
     plan, replaced = fault.apply(case.plan, case.file)
     divergence = measure(case, FAULT_POSITIONS, plan, replaced=replaced)
+    print(f"{fault.model}, {fault.name}: mean KL {divergence.mean_kl:.4f}")
     assert not is_good(divergence, case.golden)
     assert divergence.mean_kl > 3 * case.golden["llama_cpp_mean_kl"]
 
 
-@pytest.mark.parametrize("error", [-1, 1])
-def test_a_window_off_by_one_fails_the_test(smollm: Case, error: int) -> None:
+def test_a_window_off_by_one_fails_the_test(smollm: Case) -> None:
     plan = replaced_window(smollm.plan, WINDOW)
     tokens = smollm.tokens[:FAULT_POSITIONS]
     case = dataclasses.replace(smollm, plan=plan, hidden=reference.hidden_states(plan, smollm.weights, tokens))
     right = measure(case, FAULT_POSITIONS)
-    wrong = measure(case, FAULT_POSITIONS, replaced_window(plan, WINDOW + error))
-    assert not is_good(wrong, case.golden)
-    assert wrong.mean_kl > 5 * right.mean_kl
+    for window in (WINDOW - 1, WINDOW + 1):
+        wrong = measure(case, FAULT_POSITIONS, replaced_window(plan, window))
+        assert not is_good(wrong, case.golden)
+        assert wrong.mean_kl > 5 * right.mean_kl
