@@ -33,7 +33,8 @@ from gguf_builder import (
     number,
     small_file,
     string,
-)
+)from tiny_models import TinyModel, write_gguf
+
 from tokenmill.vocabulary.errors import ModelFileError, TokenmillError, UnsupportedModelError
 from tokenmill.weights.formats import FILE_FORMATS, UNSUPPORTED_TYPES
 from tokenmill.weights.read_gguf import read_gguf
@@ -114,9 +115,9 @@ def test_every_number_type_alone_and_in_an_array(write, kind: int, value: float)
     assert model.metadata["x.many"] == (value,) * 3
 
 
-def test_equals_the_gguf_package_on_a_real_model(default_model_path: Path) -> None:
-    model = read_gguf(default_model_path)
-    other = gguf.GGUFReader(default_model_path)
+def assert_equals_the_gguf_package(path: Path) -> None:
+    model = read_gguf(path)
+    other = gguf.GGUFReader(path)
     assert set(model.metadata) == {key for key in other.fields if not key.startswith("GGUF.")}
     for key, value in model.metadata.items():
         expected = other.fields[key].contents()
@@ -127,6 +128,18 @@ def test_equals_the_gguf_package_on_a_real_model(default_model_path: Path) -> No
         assert mine.format == tensor.tensor_type.name
         assert list(mine.shape) == list(reversed([int(n) for n in tensor.shape]))
         assert (mine.offset, mine.nbytes) == (tensor.data_offset, tensor.n_bytes)
+
+
+@pytest.mark.parametrize("format_name", [entry.name for entry in FILE_FORMATS])
+def test_equals_the_gguf_package(tmp_path: Path, format_name: str) -> None:
+    shape = TinyModel("qwen2", embedding=256, hidden=256, default_format=format_name, tied=False)
+    assert_equals_the_gguf_package(write_gguf(tmp_path / "tiny.gguf", shape))
+
+
+@pytest.mark.scheduled  # the package takes long over large vocabularies
+def test_equals_the_gguf_package_on_the_real_models(default_model_path: Path, qwen_model_path: Path) -> None:
+    assert_equals_the_gguf_package(default_model_path)
+    assert_equals_the_gguf_package(qwen_model_path)
 
 
 def test_a_vocabulary_of_150_000_tokens_is_read_in_under_a_second(qwen_model_path: Path) -> None:
