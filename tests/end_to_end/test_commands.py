@@ -71,6 +71,19 @@ def test_generate_reads_standard_input_and_continues_raw_text(model: str) -> Non
     assert answer["output_tokens"] <= 5
 
 
+def test_bytes_and_encodings_of_strangers_are_no_crash(model: str) -> None:
+    arguments = [*TOKENMILL, "generate", model, "--raw", "-n", "3", *GREEDY]
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    result = subprocess.run(arguments, input=b"\xff\xfe caf\xe9", capture_output=True, check=False, env=environment)
+    assert result.returncode == 0, result.stderr
+
+
+def test_an_empty_prompt_is_misuse(model: str) -> None:
+    result = tokenmill("generate", model, "--raw", stdin="")
+    assert result.returncode == 2
+    assert "Traceback" not in result.stderr
+
+
 def test_generate_with_logprobs_and_stop(model: str) -> None:
     arguments = ["generate", model, "--raw", "-p", "One, two, three,", "-n", "12", *GREEDY, "--json"]
     answer = document(tokenmill(*arguments, "--logprobs", "2", "--stop", "six"))
