@@ -135,7 +135,8 @@ uint64_t WeightStore::load_matrix(ThreadPool& pool, Tensor& tensor, WeightFormat
   const int64_t panels = (spec.rows + panel_rows - 1) / panel_rows;
   const uint64_t panel_bytes = kernels_.panel_bytes(format, spec.k);
   const uint64_t file_panel = file_row * static_cast<uint64_t>(panel_rows);
-  const int64_t panels_at_once = std::max<int64_t>(1, static_cast<int64_t>(kStagingBytes / file_panel));
+  const int64_t panels_at_once =
+      static_cast<int64_t>(std::max(kStagingBytes, file_panel) / std::max<uint64_t>(1, file_panel));
   uint8_t* packed = arena_.allocate(panel_bytes * static_cast<uint64_t>(panels));
   LoadError failure;
 
