@@ -33,8 +33,8 @@ from gguf_builder import (
     number,
     small_file,
     string,
-)from tiny_models import TinyModel, write_gguf
-
+)
+from tiny_models import TinyModel, write_gguf
 from tokenmill.vocabulary.errors import ModelFileError, TokenmillError, UnsupportedModelError
 from tokenmill.weights.formats import FILE_FORMATS, UNSUPPORTED_TYPES
 from tokenmill.weights.read_gguf import read_gguf
