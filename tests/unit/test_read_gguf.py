@@ -132,7 +132,7 @@ def assert_equals_the_gguf_package(path: Path) -> None:
 
 @pytest.mark.parametrize("format_name", [entry.name for entry in FILE_FORMATS])
 def test_equals_the_gguf_package(tmp_path: Path, format_name: str) -> None:
-    shape = TinyModel("qwen2", embedding=256, hidden=256, default_format=format_name, tied=False)
+    shape = TinyModel("qwen2", embedding=256, head_dim=64, hidden=256, default_format=format_name, tied=False)
     assert_equals_the_gguf_package(write_gguf(tmp_path / "tiny.gguf", shape))
 
 
