@@ -296,6 +296,9 @@ class PyModel {
     if (samplers && samplers->size() != sample_rows.shape(0)) {
       throw std::invalid_argument("step: samplers must have one entry for each of sample_rows");
     }
+    if (samplers && std::find(samplers->begin(), samplers->end(), nullptr) != samplers->end()) {
+      throw std::invalid_argument("step: samplers must not hold None");
+    }
     if (samplers) input.samplers = *samplers;
     std::vector<TokenHistory> given;
     for (const auto& history : histories) {

@@ -12,7 +12,8 @@
 namespace tokenmill {
 namespace {
 
-constexpr uint64_t kArenaRegionBytes = uint64_t{64} << 20;
+// Address space, not memory: each region may leave half a huge page behind its last tensor, so there should be few.
+constexpr uint64_t kArenaRegionBytes = uint64_t{256} << 20;
 
 constexpr uint64_t round_up(uint64_t value, uint64_t to) { return (value + to - 1) / to * to; }
 

@@ -99,6 +99,7 @@ def test_without_samplers_there_are_only_logits(model: _native.Model) -> None:
         ("sample_rows", ints(2, 4), "row 4"),
         ("sample_rows", ints(2), "samplers"),
         ("samplers", [_native.SamplerConfig(**GREEDY)], "samplers"),
+        ("samplers", [None, None], "None"),
     ],
 )
 def test_a_bad_step_is_refused(model: _native.Model, name: str, value: Any, part: str) -> None:
