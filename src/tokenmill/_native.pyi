@@ -58,7 +58,7 @@ class SamplerConfig:
 class StepResult:
     """What a step gave. Row r belongs to the r-th entry of `sample_rows`."""
 
-    token_ids: NDArray[np.int32]  # [rows]; -1 where the row had a non-finite value
+    token_ids: NDArray[np.int32]  # [rows], or [0] without samplers; -1 where the sequence had a non-finite value
     logprobs: NDArray[np.float32]  # [rows]; NaN where not asked for
     top_ids: list[NDArray[np.int32]]  # per row, largest first
     top_logprobs: list[NDArray[np.float32]]
@@ -97,7 +97,7 @@ class Model:
     def weight_bytes(self) -> int: ...
     @property
     def huge_page_bytes(self) -> int:
-        """Bytes of weights and KV in memory for which huge pages were granted or advised."""
+        """Bytes of weights and KV that lie in huge pages now, as /proc/self/smaps counts them (else 0)."""
 
     def zero_pages(self, pages: NDArray[np.int32]) -> None:
         """Zeroes pages before they are handed out."""
@@ -118,6 +118,9 @@ class Model:
     ) -> StepResult:
         """Runs one ragged batch: prefill chunks and decode rows mixed.
 
-        Position t of a sequence is stored in its page t // 16, slot t % 16, which must be in its page table. Raises
-        ValueError on anything out of range.
+        Position t of a sequence is stored in its page t // 16, slot t % 16, which must be in its page table. No two
+        sequences may write to one page in one step. The token drawn after position t uses RNG(seed, t + 1).
+
+        Raises ValueError on anything out of range, TypeError for arrays that are not contiguous int32, MemoryError
+        when the buffers of the step do not fit, and RuntimeError while another thread is inside the model.
         """
