@@ -44,7 +44,12 @@ class WorkPhases {
         return;
       }
     }
-    while (!is_over(phase)) wait_for_change(current_, current_.load(std::memory_order_relaxed), kPhaseSpins);
+    // One load both judges and is waited on: a second one could see the last phase end in between, and nothing would
+    // ever change it again.
+    for (uint32_t current = current_.load(std::memory_order_acquire); static_cast<int64_t>(current) <= phase;
+         current = current_.load(std::memory_order_acquire)) {
+      wait_for_change(current_, current, kPhaseSpins);
+    }
   }
 
  private:
