@@ -1,6 +1,8 @@
 // Attention of every set has the reference's bits: all tile sizes, head sizes, key ranges at the edges of pages and
 // blocks, queries that see different keys or none, and keys that overflowed fp16 but must not reach who cannot see
 // them.
+#include <cmath>
+
 #include "check.h"
 #include "dispatch/compare_sets.h"
 #include "sets_to_test.h"
@@ -56,11 +58,52 @@ void check(const KernelSet& set) {
   }
 }
 
+// A block whose only key overflowed fp16, so that its score is -inf or NaN, must end as a NaN and not count as empty.
+void check_overflow_is_seen(const KernelSet& set) {
+  constexpr int32_t kHeadDim = 8;
+  constexpr uint16_t kHalfInfinity = 0x7C00;
+  const std::vector<uint16_t> keys(static_cast<size_t>(kHeadDim) * tokenmill::kPageTokens, kHalfInfinity);
+  const std::vector<uint16_t> values(keys.size(), 0);
+  const uint16_t* key_pages[tokenmill::kPagesPerBlock] = {keys.data()};
+  const uint16_t* value_pages[tokenmill::kPagesPerBlock] = {values.data()};
+  const tokenmill::AlignedBytes scratch(tokenmill::kAttentionBlockTokens * sizeof(float));
+  const int32_t begin = 0;
+  const int32_t end = 1;
+  for (const float sign : {-1.0F, 0.0F, 1.0F}) {  // scores -inf, NaN and inf
+    const std::vector<float> query(kHeadDim, sign);
+    std::vector<float> output(kHeadDim);
+    float max = 0.0F;
+    float sum = 0.0F;
+    tokenmill::AttentionBlock block{};
+    block.queries = query.data();
+    block.query_stride = kHeadDim;
+    block.query_count = 1;
+    block.head_dim = kHeadDim;
+    block.score_scale = 1.0F;
+    block.key_begin = &begin;
+    block.key_end = &end;
+    block.key_pages = key_pages;
+    block.value_pages = value_pages;
+    block.max = &max;
+    block.sum = &sum;
+    block.output = output.data();
+    block.scratch = reinterpret_cast<float*>(scratch.data());
+    set.attention_block(block);
+    std::vector<float> state(kHeadDim, 1.0F);
+    float state_max = 1.0F;
+    float state_sum = 2.0F;
+    set.attention_fold(&state_max, &state_sum, state.data(), max, sum, output.data(), kHeadDim);
+    tokenmill::test::expect(std::isnan(state_sum), std::string(set.name) + ": an overflowed key must not vanish");
+  }
+}
+
 }  // namespace
 
 int main() {
+  check_overflow_is_seen(tokenmill::reference_kernel_set());
   for (const KernelSet* set : tokenmill::test::sets_to_test()) {
     check(*set);
+    check_overflow_is_seen(*set);
   }
   return tokenmill::test::finish();
 }

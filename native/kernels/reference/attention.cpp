@@ -33,7 +33,9 @@ void attend_one_query(const AttentionBlock& block, int query) {
     weight[key] = exp(weight[key] - largest);
     lane[key % 16] += weight[key];
   }
-  block.max[query] = largest + 0.0F;  // +0 for a zero of either sign, whichever came first
+  // An empty range is told by -inf. Where keys were seen but no score was finite (fp16 overflow), the sum is a NaN that
+  // must reach the output. Otherwise a zero of either sign becomes +0, whichever came first.
+  block.max[query] = begin < end && largest == kMinusInfinity ? 0.0F : largest + 0.0F;
   block.sum[query] = fold_lanes(lane);
   float* output = block.output + static_cast<int64_t>(query) * block.head_dim;
   for (int d = 0; d < block.head_dim; ++d) {

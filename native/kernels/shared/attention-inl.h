@@ -156,7 +156,9 @@ static inline void weigh(const AttentionBlock& block, int32_t query, KeyRange ke
     store16(weight + key, visible);
     sum = add16(sum, visible);
   }
-  block.max[query] = max + 0.0F;  // +0 for a zero of either sign: lanes may meet them in any order
+  // Without a finite score the sum is a NaN, which must not pass for an empty block. Otherwise a zero of either sign
+  // becomes +0, because lanes may meet them in any order.
+  block.max[query] = max == kMinusInfinity ? 0.0F : max + 0.0F;
   block.sum[query] = fold16(sum);
 }
 
