@@ -8,6 +8,7 @@ namespace {
 
 std::vector<KvPages::LayerShape> kv_shapes(const DecoderPlan& plan) {
   std::vector<KvPages::LayerShape> shapes;
+  shapes.reserve(plan.layers.size());
   for (const LayerPlan& layer : plan.layers) {
     shapes.push_back({layer.attention.kv_head_count, layer.attention.head_dim});
   }

@@ -54,6 +54,22 @@ void test_phases(int threads) {
   for (const int count : calls) expect(count <= 20, name + "a job ran twice on one thread");
 }
 
+// Ends and beginnings in quick succession: a thread that sleeps through one would hang here.
+void test_many_short_runs(int threads) {
+  ThreadPool pool(threads, {});
+  WorkPhases work;
+  int64_t sum = 0;
+  constexpr int kRuns = 3000;
+  for (int run = 0; run < kRuns; ++run) {
+    work.reset(2);
+    pool.run([&](int) {
+      work.run(0, 3, 1, [](int64_t, int64_t) {});
+      work.run(1, 1, 1, [&](int64_t, int64_t) { ++sum; });
+    });
+  }
+  expect(sum == kRuns, "every run does its work once");
+}
+
 // Whoever holds no piece is not waited for.
 void test_a_late_thread_holds_nobody_up() {
   ThreadPool pool(2, {});
@@ -147,6 +163,7 @@ void test_bad_arguments() {
 
 int main() {
   for (const int threads : {1, 2, 3, 9}) test_phases(threads);
+  for (const int threads : {2, 3}) test_many_short_runs(threads);
   test_a_late_thread_holds_nobody_up();
   test_float_environment();
   test_idle_threads_sleep();

@@ -62,7 +62,8 @@ class WorkPhases {
   // Acquire: pairs with the release of the thread that ended the phase.
   bool is_over(int64_t phase) const { return static_cast<int64_t>(current_.load(std::memory_order_acquire)) > phase; }
 
-  alignas(64) std::atomic<uint32_t> current_{0};  // phases before this one are over
+  // Shares its cache line with what is only read while a job runs.
+  std::atomic<uint32_t> current_{0};  // phases before this one are over
   std::unique_ptr<Phase[]> phases_;
   int64_t capacity_ = 0;
 };

@@ -72,7 +72,9 @@ struct LoadError {
       "tensor " + name + (error_number == EIO ? ": reading failed or the file ends early" : ": reading failed"));
 }
 
-std::string shape_text(int64_t rows, int64_t k) { return "[" + std::to_string(rows) + ", " + std::to_string(k) + "]"; }
+std::string shape_text(int64_t rows, int64_t k) {
+  return std::string(1, '[').append(std::to_string(rows)).append(", ").append(std::to_string(k)).append("]");
+}
 
 }  // namespace
 
