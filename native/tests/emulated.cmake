@@ -13,6 +13,8 @@ if(TARGET kernels_x86_avx512_vnni AND SIMDE_INCLUDE_DIR)
     $<$<CXX_COMPILER_ID:GNU>:-fno-tree-sra>)
   target_compile_definitions(kernels_x86_avx512_vnni_emulated PRIVATE
     TOKENMILL_SET_NAMESPACE=x86_avx512_vnni_emulated SIMDE_NO_INLINE)
+  # clang-tidy sees these sources once, as the set they are.
+  set_target_properties(kernels_x86_avx512_vnni_emulated PROPERTIES EXPORT_COMPILE_COMMANDS OFF)
   target_compile_definitions(emulated_sets INTERFACE TOKENMILL_EMULATED_AVX512)
   target_sources(emulated_sets INTERFACE $<TARGET_OBJECTS:kernels_x86_avx512_vnni_emulated>)
 else()

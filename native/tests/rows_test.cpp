@@ -54,8 +54,8 @@ void check_rope(const KernelSet& set) {
 // The exponential inside the activations, at every float of a fine sweep and not only at random ones.
 void check_activation_sweep(const KernelSet& set) {
   std::vector<float> gate;
-  for (float x = -110.0F; x < 110.0F; x += 0.00071F) {
-    gate.push_back(x);
+  for (int32_t i = -155000; i <= 155000; ++i) {
+    gate.push_back(static_cast<float>(i) * 0.00071F);
   }
   const std::vector<float> up(gate.size(), 1.0F);
   std::vector<float> got(gate.size());
