@@ -50,7 +50,9 @@ def run_case(path: Path) -> str:
     except EXPECTED:
         return "tokenizer"
     try:
-        model = open_model(plan, kernel_set=_native.select_kernel_set(None), threads=1, cpus=None)
+        model = open_model(
+            plan, kernel_set=_native.select_kernel_set(os.environ.get("TOKENMILL_KERNELS")), threads=1, cpus=None
+        )
         load_weights(model, model_file, plan, SilentProgress())
     except EXPECTED:
         return "weights"
