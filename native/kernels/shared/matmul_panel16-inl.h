@@ -2,9 +2,10 @@
 // the activations of a block into records that the kernels read with one broadcast load per use.
 //
 // Up to one tile of tokens: `stream` runs over whole panels straight from the packed weights, expanding them in
-// registers (memory speed is the limit). More tokens: a block of a panel is expanded once into a small scratch that
-// stays in the first-level cache, and every tile of tokens runs over it (arithmetic is the limit). Both visit the
-// groups of a row in ascending order and keep the running sums in y between blocks, so tiling cannot change a result.
+// registers (memory speed is the limit). More tokens: a block of a panel is expanded once, by the first tile, into a
+// small scratch that stays in the first-level cache, and every tile of tokens runs over it (arithmetic is the limit).
+// Both visit the groups of a row in ascending order and keep the running sums in y between blocks, so tiling cannot
+// change a result.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,8 +14,16 @@
 #include "contract/kernel_set.h"
 #include "kernels/shared/pack_panel16_layout-inl.h"
 
+// Unrolled code takes minutes to compile where every access is instrumented or every instruction is emulated: those
+// builds keep the loops.
+#if defined(SIMDE_NO_INLINE) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define TOKENMILL_KEEP_LOOPS
+#define TOKENMILL_INLINE inline
+#define TOKENMILL_LAMBDA
+#else
 #define TOKENMILL_INLINE inline __attribute__((always_inline))
 #define TOKENMILL_LAMBDA __attribute__((always_inline))
+#endif
 
 namespace tokenmill::TOKENMILL_SET_NAMESPACE {
 namespace {
@@ -35,6 +44,7 @@ struct ActivationRecord {
 };
 
 constexpr int kMaxTileTokens = 6;
+constexpr int kMinBlockTile = 3;  // more than one tile, cut evenly: seven tokens give three and four
 
 template <int kIndex>
 struct Index {
@@ -43,6 +53,18 @@ struct Index {
 
 // body(Index<kBegin>{}), ..., body(Index<kEnd - 1>{}). Indices are constants from the start, so that arrays of
 // registers are registers: after a loop is unrolled it is too late for GCC 12 to see that.
+#ifdef TOKENMILL_KEEP_LOOPS
+struct LoopIndex {
+  int value;
+};
+
+template <int kBegin, int kEnd, typename Body>
+inline void unrolled(const Body& body) {
+  for (int i = kBegin; i < kEnd; ++i) {
+    body(LoopIndex{i});
+  }
+}
+#else
 template <int kBegin, int kEnd, typename Body>
 TOKENMILL_INLINE void unrolled(const Body& body) {
   if constexpr (kBegin < kEnd) {
@@ -50,6 +72,7 @@ TOKENMILL_INLINE void unrolled(const Body& body) {
     unrolled<kBegin + 1, kEnd>(body);
   }
 }
+#endif
 
 constexpr int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -96,12 +119,12 @@ TOKENMILL_INLINE void with_sums(float* y, int64_t y_stride, int tokens, int64_t 
   }
 }
 
-// Calls run(Index<tile>{}) for the run-time `tile` in 1 .. kMaxTile.
-template <int kMaxTile, typename Run>
+// Calls run(Index<tile>{}) for the run-time `tile` in kMinTile .. kMaxTile.
+template <int kMaxTile, int kMinTile, typename Run>
 TOKENMILL_INLINE void dispatch_tile(int tile, const Run& run) {
-  if constexpr (kMaxTile > 1) {
+  if constexpr (kMaxTile > kMinTile) {
     if (tile < kMaxTile) {
-      dispatch_tile<kMaxTile - 1>(tile, run);
+      dispatch_tile<kMaxTile - 1, kMinTile>(tile, run);
       return;
     }
   }
@@ -118,6 +141,7 @@ struct PanelRange {
 };
 
 constexpr int kActivationWords = 40 * 1024;  // 160 KiB on the stack
+constexpr uint64_t kAheadBytes = 4096;       // prefetch distance in a stream of weights
 
 // One tile of tokens: every panel is read once, from memory, several side by side where that pays.
 template <typename Kernel>
@@ -132,7 +156,7 @@ void stream_tokens(const PanelRange& panels, const Activations& x, float* y, int
     const int64_t offset = g / kGroupsPerUnit * unit_layout(Kernel::kFormat, kGroupsPerUnit).bytes;
     const bool first = g == 0;
     pack_activations<Kernel>(x, 0, tile, g, g + count, records);
-    dispatch_tile<kMaxTileTokens>(tile, [&](auto t) {
+    dispatch_tile<kMaxTileTokens, 1>(tile, [&](auto t) {
       constexpr int kTokens = decltype(t)::value;
       constexpr int kPanels = Kernel::stream_panels(kTokens);
       const auto run = [&](auto side_by_side, int64_t p) {
@@ -140,7 +164,7 @@ void stream_tokens(const PanelRange& panels, const Activations& x, float* y, int
         with_sums<kSideBySide * kRowsPerPanel>(
             y + p * kRowsPerPanel, y_stride, kTokens, panels.lanes(p), first, [&](float* sums, int64_t stride) {
               Kernel::template stream<kTokens, kSideBySide>(panels.panel(p) + offset, panels.w.panel_bytes, count,
-                                                            records, sums, stride, first);
+                                                            records, sums, stride, first, kAheadBytes);
             });
       };
       int64_t p = panels.begin;
@@ -165,29 +189,30 @@ constexpr TokenSpan token_span(int64_t tokens, int64_t i, int64_t count) {
   return {begin, tokens * (i + 1) / count - begin};
 }
 
-// One block of K of one block of tokens, for kPanels panels from p on.
+// One block of K of one block of tokens, for kPanels panels from p on. The first tile of tokens expands the weights.
 template <typename Kernel, int kPanels>
 TOKENMILL_INLINE void multiply_block(const PanelRange& panels, int64_t p, int64_t offset, int64_t count,
-                                     const int32_t* records, int64_t tokens, bool first, uint8_t* scratch, float* y,
+                                     const int32_t* records, int64_t tokens, bool first, uint8_t* block, float* y,
                                      int64_t y_stride) {
   constexpr int64_t kTokenWords = static_cast<int64_t>(Kernel::kBlockGroups) * (Kernel::kQuadWords + 4);
-  for (int i = 0; i < kPanels; ++i) {
-    Kernel::expand(panels.panel(p + i) + offset, count, scratch + i * Kernel::kScratchBytes);
-  }
-  const uint8_t* next = p + 2 * kPanels <= panels.end ? panels.panel(p + kPanels) + offset : nullptr;
   const int64_t tiles = ceil_div(tokens, kMaxTileTokens);
   for (int64_t i = 0; i < tiles; ++i) {
     const TokenSpan span = token_span(tokens, i, tiles);
     const int32_t* tile_records = records + span.begin * kTokenWords;
     const auto tile = static_cast<int>(span.size);
-    with_sums<kPanels * kRowsPerPanel>(y + span.begin * y_stride + p * kRowsPerPanel, y_stride, tile, panels.lanes(p),
-                                       first, [&](float* sums, int64_t stride) {
-                                         dispatch_tile<kMaxTileTokens>(tile, [&](auto t) {
-                                           Kernel::template expanded<decltype(t)::value, kPanels>(
-                                               scratch, count, tile_records, sums, stride, first,
-                                               i == 0 ? next : nullptr, panels.w.panel_bytes);
-                                         });
-                                       });
+    with_sums<kPanels * kRowsPerPanel>(
+        y + span.begin * y_stride + p * kRowsPerPanel, y_stride, tile, panels.lanes(p), first,
+        [&](float* sums, int64_t stride) {
+          dispatch_tile<kMaxTileTokens, kMinBlockTile>(tile, [&](auto t) {
+            constexpr int kTokens = decltype(t)::value;
+            if (i == 0) {
+              Kernel::template expand<kTokens, kPanels>(panels.panel(p) + offset, panels.w.panel_bytes, count,
+                                                        tile_records, sums, stride, first, block);
+            } else {
+              Kernel::template again<kTokens, kPanels>(block, count, tile_records, sums, stride, first);
+            }
+          });
+        });
   }
 }
 
@@ -195,7 +220,7 @@ TOKENMILL_INLINE void multiply_block(const PanelRange& panels, int64_t p, int64_
 template <typename Kernel>
 void block_tokens(const PanelRange& panels, const Activations& x, float* y, int64_t y_stride) {
   alignas(64) int32_t records[kActivationWords];
-  alignas(64) uint8_t scratch[Kernel::kExpandedPanels * Kernel::kScratchBytes];
+  alignas(64) uint8_t expanded[Kernel::kExpandedPanels * Kernel::kBlockBytes];
   constexpr int64_t kBlock = Kernel::kBlockGroups;
   constexpr int64_t kTokenWords = kBlock * (Kernel::kQuadWords + 4);
   const int64_t groups = x.k / kGroupSize;
@@ -214,11 +239,11 @@ void block_tokens(const PanelRange& panels, const Activations& x, float* y, int6
       }
       int64_t p = panels.begin;
       for (; p + Kernel::kExpandedPanels <= panels.end; p += Kernel::kExpandedPanels) {
-        multiply_block<Kernel, Kernel::kExpandedPanels>(panels, p, offset, count, records, block.size, g == 0, scratch,
+        multiply_block<Kernel, Kernel::kExpandedPanels>(panels, p, offset, count, records, block.size, g == 0, expanded,
                                                         out, y_stride);
       }
       for (; p < panels.end; ++p) {
-        multiply_block<Kernel, 1>(panels, p, offset, count, records, block.size, g == 0, scratch, out, y_stride);
+        multiply_block<Kernel, 1>(panels, p, offset, count, records, block.size, g == 0, expanded, out, y_stride);
       }
     }
   }

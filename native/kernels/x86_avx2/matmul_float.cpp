@@ -24,7 +24,7 @@ template <WeightFormat kFormat>
 TOKENMILL_INLINE WeightPair load_pair(const uint8_t* panel, int64_t k) {
   WeightPair w;
   unrolled<0, 2>([&](auto index_half) TOKENMILL_LAMBDA {
-    constexpr int half = index_half.value;
+    const int half = index_half.value;
     if constexpr (kFormat == WeightFormat::f32) {
       const auto* p = reinterpret_cast<const float*>(panel) + k * kRowsPerPanel + 8 * half;
       w.first[half] = _mm256_loadu_ps(p);
@@ -47,7 +47,7 @@ TOKENMILL_INLINE WeightPair load_pair(const uint8_t* panel, int64_t k) {
 template <WeightFormat kFormat>
 TOKENMILL_INLINE void load_last(const uint8_t* panel, int64_t k, __m256 (&w)[2]) {
   unrolled<0, 2>([&](auto index_half) TOKENMILL_LAMBDA {
-    constexpr int half = index_half.value;
+    const int half = index_half.value;
     if constexpr (kFormat == WeightFormat::bf16) {
       w[half] = load_pair<kFormat>(panel, k).first[half];  // stored as a pair with a zero
     } else if constexpr (kFormat == WeightFormat::f32) {
@@ -61,7 +61,7 @@ TOKENMILL_INLINE void load_last(const uint8_t* panel, int64_t k, __m256 (&w)[2])
 template <int T>
 TOKENMILL_INLINE void multiply(const __m256 (&w)[2], const float* x, int64_t x_stride, __m256 (&sums)[T][2]) {
   unrolled<0, T>([&](auto index_t) TOKENMILL_LAMBDA {
-    constexpr int t = index_t.value;
+    const int t = index_t.value;
     const __m256 a = _mm256_set1_ps(x[t * x_stride]);
     sums[t][0] = _mm256_fmadd_ps(w[0], a, sums[t][0]);
     sums[t][1] = _mm256_fmadd_ps(w[1], a, sums[t][1]);
@@ -74,16 +74,16 @@ __attribute__((noinline)) void float_tile(const uint8_t* panel, uint64_t panel_s
                                           int64_t lanes, float* y, int64_t y_stride) {
   __m256 sums[kPanels][T][2];
   unrolled<0, kPanels>([&](auto index_p) TOKENMILL_LAMBDA {
-    constexpr int p = index_p.value;
+    const int p = index_p.value;
     unrolled<0, T>([&](auto index_t) TOKENMILL_LAMBDA {
-      constexpr int t = index_t.value;
+      const int t = index_t.value;
       sums[p][t][0] = _mm256_setzero_ps();
       sums[p][t][1] = _mm256_setzero_ps();
     });
   });
   for (int64_t i = 0; i + 2 <= k; i += 2) {
     unrolled<0, kPanels>([&](auto index_p) TOKENMILL_LAMBDA {
-      constexpr int p = index_p.value;
+      const int p = index_p.value;
       const WeightPair w = load_pair<kFormat>(panel + static_cast<uint64_t>(p) * panel_stride, i);
       multiply<T>(w.first, x + i, k, sums[p]);
       multiply<T>(w.second, x + i + 1, k, sums[p]);
@@ -91,18 +91,18 @@ __attribute__((noinline)) void float_tile(const uint8_t* panel, uint64_t panel_s
   }
   if (k % 2 != 0) {
     unrolled<0, kPanels>([&](auto index_p) TOKENMILL_LAMBDA {
-      constexpr int p = index_p.value;
+      const int p = index_p.value;
       __m256 w[2];
       load_last<kFormat>(panel + static_cast<uint64_t>(p) * panel_stride, k - 1, w);
       multiply<T>(w, x + k - 1, k, sums[p]);
     });
   }
   unrolled<0, kPanels>([&](auto index_p) TOKENMILL_LAMBDA {
-    constexpr int p = index_p.value;
+    const int p = index_p.value;
     const int64_t at = p * kRowsPerPanel;
     with_sums<kRowsPerPanel>(y + at, y_stride, T, lanes - at, true, [&](float* to, int64_t stride) {
       unrolled<0, T>([&](auto index_t) TOKENMILL_LAMBDA {
-        constexpr int t = index_t.value;
+        const int t = index_t.value;
         _mm256_storeu_ps(to + t * stride, sums[p][t][0]);
         _mm256_storeu_ps(to + t * stride + 8, sums[p][t][1]);
       });
@@ -122,7 +122,7 @@ void matmul_float(const PackedMatrix& w, const Activations& x, int64_t panel_beg
       const TokenSpan span = token_span(x.rows, i, tiles);
       const float* from = x.f32 + span.begin * x.k;
       float* to = y + span.begin * y_stride + p * kRowsPerPanel;
-      dispatch_tile<kMaxTileTokens>(static_cast<int>(span.size), [&](auto t) {
+      dispatch_tile<kMaxTileTokens, 1>(static_cast<int>(span.size), [&](auto t) {
         constexpr int kTokens = decltype(t)::value;
         if constexpr (kTokens <= 2) {
           if (side_by_side == kMostPanels) {

@@ -117,24 +117,28 @@ struct PackedWeights {
     }
     return w;
   }
-
-  // The same as int16: elements 4c, 4c+2 (odd = 0) or 4c+1, 4c+3 (odd = 1).
-  static TOKENMILL_INLINE __m256i widen(__m256i bytes, int odd) {
-    return odd != 0 ? _mm256_srli_epi16(bytes, 8) : _mm256_and_si256(bytes, _mm256_set1_epi16(0xFF));
-  }
-
-  TOKENMILL_INLINE __m256i load_wide(int g, int c, int odd, int half) const { return widen(load(g, c, half), odd); }
 };
 
-// Weights that `expand` has written: 64-byte vectors in the order of use.
+// Weights that KeptWeights has written: 64-byte vectors in the order of use.
 struct ExpandedWeights {
   const uint8_t* bytes;
 
   TOKENMILL_INLINE __m256i load(int g, int c, int half) const {
     return load256(bytes + (g * 8 + c) * kWeightVectorBytes + 32 * half);
   }
-  TOKENMILL_INLINE __m256i load_wide(int g, int c, int odd, int half) const {
-    return load256(bytes + ((g * 8 + c) * 2 + odd) * kWeightVectorBytes + 32 * half);
+};
+
+// Packed weights that are written to a block for other tiles of tokens while the first tile uses them. Each vector must
+// be loaded once.
+template <WeightFormat kFormat>
+struct KeptWeights {
+  PackedWeights<kFormat> packed;
+  uint8_t* block;
+
+  TOKENMILL_INLINE __m256i load(int g, int c, int half) const {
+    const __m256i w = packed.load(g, c, half);
+    _mm256_store_si256(reinterpret_cast<__m256i*>(block + (g * 8 + c) * kWeightVectorBytes + 32 * half), w);
+    return w;
   }
 };
 
@@ -153,11 +157,11 @@ struct IntegerKernel {
   static constexpr int stream_panels(int tokens) { return tokens <= 2 ? 2 : 1; }
   static constexpr int kQuadWords = kWide ? 16 : 8;
   static constexpr int kBlockGroups = kWide ? 16 : 32;
-  static constexpr int kGroupScratch = kWide ? 1024 : 512;
+  static constexpr int kGroupBlockBytes = 512;
   static constexpr int kScaleFloats = (kHalves ? 2 : 1) * kRowsPerPanel;
-  static constexpr int kScratchScales = kBlockGroups * kGroupScratch;
-  static constexpr int kScratchMins = kScratchScales + kBlockGroups * kScaleFloats * 4;
-  static constexpr int kScratchBytes = kScratchMins + (kMin ? kBlockGroups * kRowsPerPanel * 4 : 0);
+  static constexpr int kBlockScales = kBlockGroups * kGroupBlockBytes;
+  static constexpr int kBlockMins = kBlockScales + kBlockGroups * kScaleFloats * 4;
+  static constexpr int kBlockBytes = kBlockMins + (kMin ? kBlockGroups * kRowsPerPanel * 4 : 0);
   static constexpr int kGroupFileBytes = unit_layout(kFormat, kGroupsPerUnit).bytes / kGroupsPerUnit;
 
   static TOKENMILL_INLINE void pack_group(const int8_t* q, const int16_t* half_sums, int32_t* to, int32_t* bias0,
@@ -200,10 +204,10 @@ struct IntegerKernel {
                                           const float* min, __m256 (&sums)[T][2]) {
     constexpr ActivationRecord kRecord{T, kQuadWords};
     unrolled<0, T>([&](auto index_t) TOKENMILL_LAMBDA {
-      constexpr int t = index_t.value;
+      const int t = index_t.value;
       const __m256 activation_scale = broadcast_float(record + kRecord.scale() + t);
       unrolled<0, 2>([&](auto index_half) TOKENMILL_LAMBDA {
-        constexpr int half = index_half.value;
+        const int half = index_half.value;
         const __m256 factor = _mm256_mul_ps(_mm256_loadu_ps(scale + 8 * half), activation_scale);
         sums[t][half] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[t][half]), factor, sums[t][half]);
         if constexpr (kMin) {
@@ -220,11 +224,11 @@ struct IntegerKernel {
                                           __m256i (&dot)[T][2]) {
     constexpr ActivationRecord kRecord{T, kQuadWords};
     unrolled<kBegin, kEnd>([&](auto index_c) TOKENMILL_LAMBDA {
-      constexpr int c = index_c.value;
+      const int c = index_c.value;
       const __m256i w0 = weights.load(g, c, 0);
       const __m256i w1 = weights.load(g, c, 1);
       unrolled<0, T>([&](auto index_t) TOKENMILL_LAMBDA {
-        constexpr int t = index_t.value;
+        const int t = index_t.value;
         const __m256i a = broadcast_word(record + t * kQuadWords + c);
         const __m256i p0 = _mm256_maddubs_epi16(w0, a);
         const __m256i p1 = _mm256_maddubs_epi16(w1, a);
@@ -244,9 +248,9 @@ struct IntegerKernel {
       });
     });
     unrolled<0, T>([&](auto index_t) TOKENMILL_LAMBDA {
-      constexpr int t = index_t.value;
+      const int t = index_t.value;
       unrolled<0, 2>([&](auto index_half) TOKENMILL_LAMBDA {
-        constexpr int half = index_half.value;
+        const int half = index_half.value;
         dot[t][half] = _mm256_madd_epi16(dot[t][half], _mm256_set1_epi16(1));
         if constexpr (kBorrows) {
           dot[t][half] = _mm256_add_epi32(dot[t][half], broadcast_word(record + kRecord.bias(1) + t));
@@ -255,22 +259,29 @@ struct IntegerKernel {
     });
   }
 
+  // Elements 4c, 4c+2 (even) or 4c+1, 4c+3 (odd) of eight rows as int16.
+  static TOKENMILL_INLINE __m256i widen(__m256i bytes, int odd) {
+    return odd != 0 ? _mm256_srli_epi16(bytes, 8) : _mm256_and_si256(bytes, _mm256_set1_epi16(0xFF));
+  }
+
   template <int T, typename Weights>
   static TOKENMILL_INLINE void dot_wide(const Weights& weights, int g, const int32_t* record, __m256i (&dot)[T][2]) {
     constexpr ActivationRecord kRecord{T, kQuadWords};
     unrolled<0, T>([&](auto index_t) TOKENMILL_LAMBDA {
-      constexpr int t = index_t.value;
+      const int t = index_t.value;
       dot[t][0] = broadcast_word(record + kRecord.bias(0) + t);
       dot[t][1] = dot[t][0];
     });
     unrolled<0, 8>([&](auto index_c) TOKENMILL_LAMBDA {
-      constexpr int c = index_c.value;
+      const int c = index_c.value;
+      const __m256i bytes0 = weights.load(g, c, 0);
+      const __m256i bytes1 = weights.load(g, c, 1);
       unrolled<0, 2>([&](auto index_odd) TOKENMILL_LAMBDA {
-        constexpr int odd = index_odd.value;
-        const __m256i w0 = weights.load_wide(g, c, odd, 0);
-        const __m256i w1 = weights.load_wide(g, c, odd, 1);
+        const int odd = index_odd.value;
+        const __m256i w0 = widen(bytes0, odd);
+        const __m256i w1 = widen(bytes1, odd);
         unrolled<0, T>([&](auto index_t) TOKENMILL_LAMBDA {
-          constexpr int t = index_t.value;
+          const int t = index_t.value;
           const __m256i a = broadcast_word(record + t * kQuadWords + 8 * odd + c);
           dot[t][0] = in_order(_mm256_add_epi32(dot[t][0], _mm256_madd_epi16(w0, a)));
           dot[t][1] = in_order(_mm256_add_epi32(dot[t][1], _mm256_madd_epi16(w1, a)));
@@ -301,7 +312,7 @@ struct IntegerKernel {
   template <int T>
   static TOKENMILL_INLINE void load_sums(const float* y, int64_t stride, bool first, __m256 (&sums)[T][2]) {
     unrolled<0, T>([&](auto index_t) TOKENMILL_LAMBDA {
-      constexpr int t = index_t.value;
+      const int t = index_t.value;
       sums[t][0] = first ? _mm256_setzero_ps() : _mm256_loadu_ps(y + t * stride);
       sums[t][1] = first ? _mm256_setzero_ps() : _mm256_loadu_ps(y + t * stride + 8);
     });
@@ -310,7 +321,7 @@ struct IntegerKernel {
   template <int T>
   static TOKENMILL_INLINE void store_sums(const __m256 (&sums)[T][2], float* y, int64_t stride) {
     unrolled<0, T>([&](auto index_t) TOKENMILL_LAMBDA {
-      constexpr int t = index_t.value;
+      const int t = index_t.value;
       _mm256_storeu_ps(y + t * stride, sums[t][0]);
       _mm256_storeu_ps(y + t * stride + 8, sums[t][1]);
     });
@@ -322,15 +333,16 @@ struct IntegerKernel {
     }
   }
 
-  // P panels, `panel_stride` bytes apart, straight from the packed weights: a unit of each in turn.
+  // P panels, `panel_stride` bytes apart, straight from the packed weights: a unit of each in turn. What lies `ahead`
+  // bytes further on is prefetched.
   template <int T, int P>
   static __attribute__((noinline)) void stream(const uint8_t* panel, uint64_t panel_stride, int64_t groups,
-                                               const int32_t* records, float* y, int64_t stride, bool first) {
+                                               const int32_t* records, float* y, int64_t stride, bool first,
+                                               uint64_t ahead) {
     constexpr int kRecordWords = ActivationRecord{T, kQuadWords}.words();
-    constexpr int kPrefetchBytes = 4096;
     __m256 sums[P][T][2];
     unrolled<0, P>([&](auto index_p) TOKENMILL_LAMBDA {
-      constexpr int p = index_p.value;
+      const int p = index_p.value;
       load_sums<T>(y + p * kRowsPerPanel, stride, first, sums[p]);
     });
     UnitScales scales;
@@ -338,12 +350,12 @@ struct IntegerKernel {
       const int n = groups_in_unit(groups - done, 0);
       const UnitLayout layout = unit_layout(kFormat, n);
       unrolled<0, P>([&](auto index_p) TOKENMILL_LAMBDA {
-        constexpr int p = index_p.value;
+        const int p = index_p.value;
         const uint8_t* unit = panel + static_cast<uint64_t>(p) * panel_stride;
         expand_scales<kFormat>(unit, n, scales.scale, scales.min);
         const PackedWeights<kFormat> weights{unit, unit + layout.high_bits};
         for (int g = 0; g < n; ++g) {
-          prefetch_group(unit + kPrefetchBytes + g * kGroupFileBytes);
+          prefetch_group(unit + ahead + g * kGroupFileBytes);
           run_group<T>(weights, g, records + g * kRecordWords, scales.scale + g * kScaleFloats,
                        scales.min + g * kRowsPerPanel, sums[p]);
         }
@@ -352,56 +364,52 @@ struct IntegerKernel {
       panel += layout.bytes;
     }
     unrolled<0, P>([&](auto index_p) TOKENMILL_LAMBDA {
-      constexpr int p = index_p.value;
+      const int p = index_p.value;
       store_sums<T>(sums[p], y + p * kRowsPerPanel, stride);
     });
   }
 
-  // Expands at most kBlockGroups groups of one panel.
-  static __attribute__((noinline)) void expand(const uint8_t* unit, int64_t groups, uint8_t* scratch) {
-    auto* scale = reinterpret_cast<float*>(scratch + kScratchScales);
-    auto* min = reinterpret_cast<float*>(scratch + kScratchMins);
+  // The first tile of tokens over at most kBlockGroups groups of a panel; leaves the weights and scales expanded in
+  // `block` for `again`.
+  template <int T, int P>
+  static __attribute__((noinline)) void expand(const uint8_t* unit, uint64_t panel_stride, int64_t groups,
+                                               const int32_t* records, float* y, int64_t stride, bool first,
+                                               uint8_t* block) {
+    static_assert(P == 1);
+    constexpr int kRecordWords = ActivationRecord{T, kQuadWords}.words();
+    auto* scale = reinterpret_cast<float*>(block + kBlockScales);
+    auto* min = reinterpret_cast<float*>(block + kBlockMins);
+    __m256 sums[T][2];
+    load_sums<T>(y, stride, first, sums);
     for (int64_t done = 0; done < groups; done += kGroupsPerUnit) {
       const int n = groups_in_unit(groups - done, 0);
       const UnitLayout layout = unit_layout(kFormat, n);
-      expand_scales<kFormat>(unit, n, scale + done * kScaleFloats, min + (kMin ? done * kRowsPerPanel : 0));
-      const PackedWeights<kFormat> weights{unit, unit + layout.high_bits};
-      for (int g = 0; g < n; ++g, scratch += kGroupScratch) {
-        unrolled<0, 8>([&](auto index_c) TOKENMILL_LAMBDA {
-          constexpr int c = index_c.value;
-          unrolled<0, 2>([&](auto index_half) TOKENMILL_LAMBDA {
-            constexpr int half = index_half.value;
-            const __m256i w = weights.load(g, c, half);
-            auto* to = reinterpret_cast<__m256i*>(scratch + c * (kGroupScratch / 8) + 32 * half);
-            if constexpr (kWide) {
-              _mm256_store_si256(to, weights.widen(w, 0));
-              _mm256_store_si256(to + 2, weights.widen(w, 1));
-            } else {
-              _mm256_store_si256(to, w);
-            }
-          });
-        });
+      expand_scales<kFormat>(unit, n, scale, min);
+      const KeptWeights<kFormat> weights{{unit, unit + layout.high_bits}, block};
+      for (int g = 0; g < n; ++g, records += kRecordWords) {
+        prefetch_group(unit + panel_stride + g * kGroupFileBytes);
+        run_group<T>(weights, g, records, scale + g * kScaleFloats, min + g * kRowsPerPanel, sums);
       }
       unit += layout.bytes;
+      block += n * kGroupBlockBytes;
+      scale += n * kScaleFloats;
+      min += n * kRowsPerPanel;
     }
+    store_sums<T>(sums, y, stride);
   }
 
-  // One tile of tokens over an expanded block. `next` (may be null): weights to prefetch meanwhile.
+  // A further tile of tokens over the block.
   template <int T, int P>
-  static __attribute__((noinline)) void expanded(const uint8_t* scratch, int64_t groups, const int32_t* records,
-                                                 float* y, int64_t stride, bool first, const uint8_t* next,
-                                                 uint64_t /*next_stride*/) {
+  static __attribute__((noinline)) void again(const uint8_t* block, int64_t groups, const int32_t* records, float* y,
+                                              int64_t stride, bool first) {
     static_assert(P == 1);
     constexpr int kRecordWords = ActivationRecord{T, kQuadWords}.words();
-    const auto* scale = reinterpret_cast<const float*>(scratch + kScratchScales);
-    const auto* min = reinterpret_cast<const float*>(scratch + kScratchMins);
+    const auto* scale = reinterpret_cast<const float*>(block + kBlockScales);
+    const auto* min = reinterpret_cast<const float*>(block + kBlockMins);
     __m256 sums[T][2];
     load_sums<T>(y, stride, first, sums);
     for (int64_t g = 0; g < groups; ++g, records += kRecordWords) {
-      if (next != nullptr) {
-        prefetch_group(next + g * kGroupFileBytes);
-      }
-      run_group<T>(ExpandedWeights{scratch + g * kGroupScratch}, 0, records, scale + g * kScaleFloats,
+      run_group<T>(ExpandedWeights{block + g * kGroupBlockBytes}, 0, records, scale + g * kScaleFloats,
                    min + g * kRowsPerPanel, sums);
     }
     store_sums<T>(sums, y, stride);

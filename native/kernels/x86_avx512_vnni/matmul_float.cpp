@@ -49,7 +49,7 @@ TOKENMILL_INLINE __m512 load_last(const uint8_t* panel, int64_t k) {
 template <int T>
 TOKENMILL_INLINE void multiply(__m512 w, const float* x, int64_t x_stride, __m512 (&sums)[T]) {
   unrolled<0, T>([&](auto index_t) TOKENMILL_LAMBDA {
-    constexpr int t = index_t.value;
+    const int t = index_t.value;
     sums[t] = _mm512_fmadd_ps(w, _mm512_set1_ps(x[t * x_stride]), sums[t]);
   });
 }
@@ -60,15 +60,15 @@ __attribute__((noinline)) void float_tile(const uint8_t* panel, uint64_t panel_s
                                           int64_t lanes, float* y, int64_t y_stride) {
   __m512 sums[kPanels][T];
   unrolled<0, kPanels>([&](auto index_p) TOKENMILL_LAMBDA {
-    constexpr int p = index_p.value;
+    const int p = index_p.value;
     unrolled<0, T>([&](auto index_t) TOKENMILL_LAMBDA {
-      constexpr int t = index_t.value;
+      const int t = index_t.value;
       sums[p][t] = _mm512_setzero_ps();
     });
   });
   for (int64_t i = 0; i + 2 <= k; i += 2) {
     unrolled<0, kPanels>([&](auto index_p) TOKENMILL_LAMBDA {
-      constexpr int p = index_p.value;
+      const int p = index_p.value;
       const WeightPair w = load_pair<kFormat>(panel + static_cast<uint64_t>(p) * panel_stride, i);
       multiply<T>(w.first, x + i, k, sums[p]);
       multiply<T>(w.second, x + i + 1, k, sums[p]);
@@ -76,15 +76,15 @@ __attribute__((noinline)) void float_tile(const uint8_t* panel, uint64_t panel_s
   }
   if (k % 2 != 0) {
     unrolled<0, kPanels>([&](auto index_p) TOKENMILL_LAMBDA {
-      constexpr int p = index_p.value;
+      const int p = index_p.value;
       multiply<T>(load_last<kFormat>(panel + static_cast<uint64_t>(p) * panel_stride, k - 1), x + k - 1, k, sums[p]);
     });
   }
   with_sums<kPanels * kRowsPerPanel>(y, y_stride, T, lanes, true, [&](float* to, int64_t stride) {
     unrolled<0, kPanels>([&](auto index_p) TOKENMILL_LAMBDA {
-      constexpr int p = index_p.value;
+      const int p = index_p.value;
       unrolled<0, T>([&](auto index_t) TOKENMILL_LAMBDA {
-        constexpr int t = index_t.value;
+        const int t = index_t.value;
         _mm512_storeu_ps(to + t * stride + p * kRowsPerPanel, sums[p][t]);
       });
     });
@@ -103,7 +103,7 @@ void matmul_float(const PackedMatrix& w, const Activations& x, int64_t panel_beg
       const TokenSpan span = token_span(x.rows, i, tiles);
       const float* from = x.f32 + span.begin * x.k;
       float* to = y + span.begin * y_stride + p * kRowsPerPanel;
-      dispatch_tile<kMaxTileTokens>(static_cast<int>(span.size), [&](auto t) {
+      dispatch_tile<kMaxTileTokens, 1>(static_cast<int>(span.size), [&](auto t) {
         constexpr int kTokens = decltype(t)::value;
         if (wide) {
           float_tile<kFormat, kTokens, kMostPanels>(panels.panel(p), w.panel_bytes, w.k, from, panels.lanes(p), to,

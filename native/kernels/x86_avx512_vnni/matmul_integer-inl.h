@@ -49,7 +49,7 @@ TOKENMILL_INLINE void expand_scales(const uint8_t* unit, int groups, float* scal
     const __m512 d = load_halves(from + 192);
     const __m512 dmin = _mm512_xor_ps(load_halves(from + 224), _mm512_set1_ps(-0.0F));
     unrolled<0, kGroupsPerUnit>([&](auto index_g) TOKENMILL_LAMBDA {
-      constexpr int g = index_g.value;
+      const int g = index_g.value;
       const __m512i bytes = _mm512_cvtepu8_epi32(load128(from + 16 * g));
       // The group's upper bits of the scale move to bits 4..5, then those of the minimum.
       const __m512i scale_high = g == 0 ? _mm512_slli_epi32(high, 4) : _mm512_srli_epi32(high, 4 * g - 4);
@@ -112,11 +112,25 @@ struct PackedWeights {
   }
 };
 
-// Weights that `expand` has written: 64-byte vectors in the order of use.
+// Weights that KeptWeights has written: 64-byte vectors in the order of use.
 struct ExpandedWeights {
   const uint8_t* bytes;
 
   TOKENMILL_INLINE __m512i load(int g, int c) const { return _mm512_load_si512(bytes + (g * 8 + c) * 64); }
+};
+
+// Packed weights that are written to a block for other tiles of tokens while the first tile uses them. Each vector must
+// be loaded once.
+template <WeightFormat kFormat>
+struct KeptWeights {
+  PackedWeights<kFormat> packed;
+  uint8_t* block;
+
+  TOKENMILL_INLINE __m512i load(int g, int c) const {
+    const __m512i w = packed.load(g, c);
+    _mm512_store_si512(block + (g * 8 + c) * kWeightVectorBytes, w);
+    return w;
+  }
 };
 
 template <WeightFormat kFormatOfKernel>
@@ -130,11 +144,11 @@ struct IntegerKernel {
   static constexpr int stream_panels(int tokens) { return tokens == 1 ? 4 : 2; }
   static constexpr int kQuadWords = 8;
   static constexpr int kBlockGroups = 24;
-  static constexpr int kGroupScratch = 512;
+  static constexpr int kGroupBlockBytes = 512;
   static constexpr int kScaleFloats = (kHalves ? 2 : 1) * kRowsPerPanel;
-  static constexpr int kScratchScales = kBlockGroups * kGroupScratch;
-  static constexpr int kScratchMins = kScratchScales + kBlockGroups * kScaleFloats * 4;
-  static constexpr int kScratchBytes = kScratchMins + (kMin ? kBlockGroups * kRowsPerPanel * 4 : 0);
+  static constexpr int kBlockScales = kBlockGroups * kGroupBlockBytes;
+  static constexpr int kBlockMins = kBlockScales + kBlockGroups * kScaleFloats * 4;
+  static constexpr int kBlockBytes = kBlockMins + (kMin ? kBlockGroups * kRowsPerPanel * 4 : 0);
   static constexpr int kGroupFileBytes = unit_layout(kFormat, kGroupsPerUnit).bytes / kGroupsPerUnit;
 
   static TOKENMILL_INLINE void pack_group(const int8_t* q, const int16_t* half_sums, int32_t* to, int32_t* bias0,
@@ -153,33 +167,33 @@ struct IntegerKernel {
     constexpr ActivationRecord kRecord{T, kQuadWords};
     __m512i dot[P][T];
     unrolled<0, T>([&](auto index_t) TOKENMILL_LAMBDA {
-      constexpr int t = index_t.value;
+      const int t = index_t.value;
       unrolled<0, P>([&](auto index_p) TOKENMILL_LAMBDA {
-        constexpr int p = index_p.value;
+        const int p = index_p.value;
         dot[p][t] = kPanel.offset != 0 ? broadcast_word(record + kRecord.bias(bias) + t) : _mm512_setzero_si512();
       });
     });
     unrolled<kBegin, kEnd>([&](auto index_c) TOKENMILL_LAMBDA {
-      constexpr int c = index_c.value;
+      const int c = index_c.value;
       __m512i w[P];
       unrolled<0, P>([&](auto index_p) TOKENMILL_LAMBDA {
-        constexpr int p = index_p.value;
+        const int p = index_p.value;
         w[p] = weights[p].load(g, c);
       });
       unrolled<0, T>([&](auto index_t) TOKENMILL_LAMBDA {
-        constexpr int t = index_t.value;
+        const int t = index_t.value;
         const __m512i a = broadcast_word(record + t * kQuadWords + c);
         unrolled<0, P>([&](auto index_p) TOKENMILL_LAMBDA {
-          constexpr int p = index_p.value;
+          const int p = index_p.value;
           dot[p][t] = _mm512_dpbusd_epi32(dot[p][t], w[p], a);
         });
       });
     });
     unrolled<0, P>([&](auto index_p) TOKENMILL_LAMBDA {
-      constexpr int p = index_p.value;
+      const int p = index_p.value;
       const __m512 row_scale = _mm512_loadu_ps(scale[p]);
       unrolled<0, T>([&](auto index_t) TOKENMILL_LAMBDA {
-        constexpr int t = index_t.value;
+        const int t = index_t.value;
         const __m512 factor = _mm512_mul_ps(row_scale, broadcast_float(record + kRecord.scale() + t));
         sums[p][t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[p][t]), factor, sums[p][t]);
         if constexpr (kMin) {
@@ -197,7 +211,7 @@ struct IntegerKernel {
     if constexpr (kHalves) {
       const float* second[P];
       unrolled<0, P>([&](auto index_p) TOKENMILL_LAMBDA {
-        constexpr int p = index_p.value;
+        const int p = index_p.value;
         second[p] = scale[p] + kRowsPerPanel;
       });
       run_part<T, P, 0, 4>(weights, g, record, 0, scale, min, sums);
@@ -210,9 +224,9 @@ struct IntegerKernel {
   template <int T, int P>
   static TOKENMILL_INLINE void load_sums(const float* y, int64_t stride, bool first, __m512 (&sums)[P][T]) {
     unrolled<0, T>([&](auto index_t) TOKENMILL_LAMBDA {
-      constexpr int t = index_t.value;
+      const int t = index_t.value;
       unrolled<0, P>([&](auto index_p) TOKENMILL_LAMBDA {
-        constexpr int p = index_p.value;
+        const int p = index_p.value;
         sums[p][t] = first ? _mm512_setzero_ps() : _mm512_loadu_ps(y + t * stride + p * kRowsPerPanel);
       });
     });
@@ -221,9 +235,9 @@ struct IntegerKernel {
   template <int T, int P>
   static TOKENMILL_INLINE void store_sums(const __m512 (&sums)[P][T], float* y, int64_t stride) {
     unrolled<0, T>([&](auto index_t) TOKENMILL_LAMBDA {
-      constexpr int t = index_t.value;
+      const int t = index_t.value;
       unrolled<0, P>([&](auto index_p) TOKENMILL_LAMBDA {
-        constexpr int p = index_p.value;
+        const int p = index_p.value;
         _mm512_storeu_ps(y + t * stride + p * kRowsPerPanel, sums[p][t]);
       });
     });
@@ -235,12 +249,13 @@ struct IntegerKernel {
     }
   }
 
-  // P panels, `panel_stride` bytes apart, straight from the packed weights.
+  // P panels, `panel_stride` bytes apart, straight from the packed weights. What lies `ahead` bytes further on is
+  // prefetched.
   template <int T, int P>
   static __attribute__((noinline)) void stream(const uint8_t* panel, uint64_t panel_stride, int64_t groups,
-                                               const int32_t* records, float* y, int64_t stride, bool first) {
+                                               const int32_t* records, float* y, int64_t stride, bool first,
+                                               uint64_t ahead) {
     constexpr int kRecordWords = ActivationRecord{T, kQuadWords}.words();
-    constexpr int kPrefetchBytes = 4096;
     __m512 sums[P][T];
     load_sums<T, P>(y, stride, first, sums);
     UnitScales scales[P];
@@ -249,7 +264,7 @@ struct IntegerKernel {
       const UnitLayout layout = unit_layout(kFormat, n);
       PackedWeights<kFormat> weights[P];
       unrolled<0, P>([&](auto index_p) TOKENMILL_LAMBDA {
-        constexpr int p = index_p.value;
+        const int p = index_p.value;
         const uint8_t* unit = panel + static_cast<uint64_t>(p) * panel_stride;
         expand_scales<kFormat>(unit, n, scales[p].scale, scales[p].min);
         weights[p] = {unit, unit + layout.high_bits};
@@ -258,8 +273,8 @@ struct IntegerKernel {
         const float* scale[P];
         const float* min[P];
         unrolled<0, P>([&](auto index_p) TOKENMILL_LAMBDA {
-          constexpr int p = index_p.value;
-          prefetch_group(weights[p].unit + kPrefetchBytes + g * kGroupFileBytes);
+          const int p = index_p.value;
+          prefetch_group(weights[p].unit + ahead + g * kGroupFileBytes);
           scale[p] = scales[p].scale + g * kScaleFloats;
           min[p] = scales[p].min + g * kRowsPerPanel;
         });
@@ -270,31 +285,50 @@ struct IntegerKernel {
     store_sums<T, P>(sums, y, stride);
   }
 
-  // Expands at most kBlockGroups groups of one panel.
-  static __attribute__((noinline)) void expand(const uint8_t* unit, int64_t groups, uint8_t* scratch) {
-    auto* scale = reinterpret_cast<float*>(scratch + kScratchScales);
-    auto* min = reinterpret_cast<float*>(scratch + kScratchMins);
+  // The first tile of tokens over at most kBlockGroups groups of P panels; leaves the weights and scales expanded in
+  // the blocks, kBlockBytes apart, for `again`.
+  template <int T, int P>
+  static __attribute__((noinline)) void expand(const uint8_t* panel, uint64_t panel_stride, int64_t groups,
+                                               const int32_t* records, float* y, int64_t stride, bool first,
+                                               uint8_t* blocks) {
+    constexpr int kRecordWords = ActivationRecord{T, kQuadWords}.words();
+    __m512 sums[P][T];
+    load_sums<T, P>(y, stride, first, sums);
     for (int64_t done = 0; done < groups; done += kGroupsPerUnit) {
       const int n = groups_in_unit(groups - done, 0);
       const UnitLayout layout = unit_layout(kFormat, n);
-      expand_scales<kFormat>(unit, n, scale + done * kScaleFloats, min + (kMin ? done * kRowsPerPanel : 0));
-      const PackedWeights<kFormat> weights{unit, unit + layout.high_bits};
-      for (int g = 0; g < n; ++g, scratch += kGroupScratch) {
-        unrolled<0, 8>([&](auto index_c) TOKENMILL_LAMBDA {
-          constexpr int c = index_c.value;
-          _mm512_store_si512(scratch + c * kWeightVectorBytes, weights.load(g, c));
+      KeptWeights<kFormat> weights[P];
+      float* scale[P];
+      float* min[P];
+      unrolled<0, P>([&](auto index_p) TOKENMILL_LAMBDA {
+        const int p = index_p.value;
+        const uint8_t* unit = panel + static_cast<uint64_t>(p) * panel_stride;
+        uint8_t* block = blocks + p * kBlockBytes;
+        scale[p] = reinterpret_cast<float*>(block + kBlockScales) + done * kScaleFloats;
+        min[p] = reinterpret_cast<float*>(block + kBlockMins) + (kMin ? done * kRowsPerPanel : 0);
+        expand_scales<kFormat>(unit, n, scale[p], min[p]);
+        weights[p] = {{unit, unit + layout.high_bits}, block + done * kGroupBlockBytes};
+      });
+      for (int g = 0; g < n; ++g, records += kRecordWords) {
+        const float* group_scale[P];
+        const float* group_min[P];
+        unrolled<0, P>([&](auto index_p) TOKENMILL_LAMBDA {
+          const int p = index_p.value;
+          prefetch_group(weights[p].packed.unit + P * panel_stride + g * kGroupFileBytes);
+          group_scale[p] = scale[p] + g * kScaleFloats;
+          group_min[p] = min[p] + g * kRowsPerPanel;
         });
+        run_group<T, P>(weights, g, records, group_scale, group_min, sums);
       }
-      unit += layout.bytes;
+      panel += layout.bytes;
     }
+    store_sums<T, P>(sums, y, stride);
   }
 
-  // One tile of tokens over the expanded blocks of P panels, kScratchBytes apart. `next` (may be null): weights to
-  // prefetch meanwhile, P times `next_stride` apart.
+  // A further tile of tokens over the blocks.
   template <int T, int P>
-  static __attribute__((noinline)) void expanded(const uint8_t* scratch, int64_t groups, const int32_t* records,
-                                                 float* y, int64_t stride, bool first, const uint8_t* next,
-                                                 uint64_t next_stride) {
+  static __attribute__((noinline)) void again(const uint8_t* blocks, int64_t groups, const int32_t* records, float* y,
+                                              int64_t stride, bool first) {
     constexpr int kRecordWords = ActivationRecord{T, kQuadWords}.words();
     __m512 sums[P][T];
     load_sums<T, P>(y, stride, first, sums);
@@ -303,14 +337,11 @@ struct IntegerKernel {
       const float* scale[P];
       const float* min[P];
       unrolled<0, P>([&](auto index_p) TOKENMILL_LAMBDA {
-        constexpr int p = index_p.value;
-        const uint8_t* block = scratch + p * kScratchBytes;
-        weights[p] = {block + g * kGroupScratch};
-        scale[p] = reinterpret_cast<const float*>(block + kScratchScales) + g * kScaleFloats;
-        min[p] = reinterpret_cast<const float*>(block + kScratchMins) + g * kRowsPerPanel;
-        if (next != nullptr) {
-          prefetch_group(next + static_cast<uint64_t>(p) * next_stride + g * kGroupFileBytes);
-        }
+        const int p = index_p.value;
+        const uint8_t* block = blocks + p * kBlockBytes;
+        weights[p] = {block + g * kGroupBlockBytes};
+        scale[p] = reinterpret_cast<const float*>(block + kBlockScales) + g * kScaleFloats;
+        min[p] = reinterpret_cast<const float*>(block + kBlockMins) + g * kRowsPerPanel;
       });
       run_group<T, P>(weights, 0, records, scale, min, sums);
     }
