@@ -142,6 +142,7 @@ Batch two_sequences() { return {{1, 2, 3, 4, 5}, {0, 3, 5}, {0, 0}, {7, 3}, {0, 
 std::vector<float> play(Decoder& decoder) {
   std::vector<float> all;
   std::vector<int32_t> long_pages;
+  long_pages.reserve(34);
   for (int32_t page = 0; page < 34; ++page) long_pages.push_back((page * 7) % 37);
   int32_t position = 0;
   for (const int32_t count : {1, 40, 250, 200, 1, 1}) {

@@ -3,8 +3,9 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <cinttypes>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <new>
 #include <utility>
@@ -56,16 +57,18 @@ uint64_t HugeRegion::huge_bytes() const {
   const uint64_t end = begin + bytes_;
   uint64_t overlap = 0;  // of the mapping that the lines being read describe
   uint64_t total = 0;
+  constexpr char kHugeField[] = "AnonHugePages:";
   char line[512];
   while (std::fgets(line, sizeof(line), smaps) != nullptr) {
-    uint64_t from = 0;
-    uint64_t to = 0;
-    uint64_t kib = 0;
-    if (std::sscanf(line, "%" SCNx64 "-%" SCNx64 " ", &from, &to) == 2) {
+    char* end_of_number = nullptr;
+    const uint64_t from = std::strtoull(line, &end_of_number, 16);
+    if (*end_of_number == '-') {  // the first line of a mapping: begin-end in hexadecimal
+      const uint64_t to = std::strtoull(end_of_number + 1, nullptr, 16);
       const uint64_t low = std::max(from, begin);
       const uint64_t high = std::min(to, end);
       overlap = high > low ? high - low : 0;
-    } else if (overlap > 0 && std::sscanf(line, "AnonHugePages: %" SCNu64 " kB", &kib) == 1) {
+    } else if (overlap > 0 && std::strncmp(line, kHugeField, sizeof(kHugeField) - 1) == 0) {
+      const uint64_t kib = std::strtoull(line + sizeof(kHugeField) - 1, nullptr, 10);
       // The kernel merges neighbouring mappings; a merged one's figure may count a neighbour's pages.
       total += std::min(kib << 10, overlap);
     }
