@@ -52,7 +52,7 @@ template <WeightFormat kFormat>
 void pack_integer_panel(const uint8_t* file_rows, int64_t rows, int64_t k, uint8_t* panel) {
   constexpr WeightFormatInfo kInfo = kWeightFormats[static_cast<int>(kFormat)];
   const int64_t groups = k / kGroupSize;
-  const auto file_row_bytes = static_cast<int64_t>(k / kInfo.block_elements * kInfo.block_bytes);
+  const int64_t file_row_bytes = k / kInfo.block_elements * kInfo.block_bytes;
   constexpr int kUnitFileBytes = static_cast<int>(kSuperBlockSize / kInfo.block_elements * kInfo.block_bytes);
   const RowUnit zero{};
   for (int64_t u = 0; u * kGroupsPerUnit < groups; ++u) {
