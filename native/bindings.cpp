@@ -183,7 +183,7 @@ SamplerConfig make_sampler(float temperature, int32_t top_k, float top_p, float 
   };
   require(std::isfinite(temperature) && temperature >= 0.0F, "temperature must be at least 0");
   require(top_k >= 0, "top_k must be at least 0");
-  require(top_p > 0.0F && top_p <= 1.0F, "top_p must be above 0 and at most 1");
+  require(top_p >= 0.0F && top_p <= 1.0F, "top_p must be between 0 and 1");
   require(min_p >= 0.0F && min_p <= 1.0F, "min_p must be between 0 and 1");
   require(std::isfinite(repetition_penalty) && repetition_penalty > 0.0F, "repetition_penalty must be above 0");
   require(std::isfinite(presence_penalty), "presence_penalty must be finite");

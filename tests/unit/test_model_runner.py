@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,10 +11,11 @@ from numerics.batch_driver import open_tiny
 from tiny_models import TinyModel, tiny_tensors
 from tokenmill import _native
 from tokenmill.engine import self_test
-from tokenmill.engine.model_runner import ModelRunner
+from tokenmill.engine.check_request import check_request
+from tokenmill.engine.model_runner import ModelRunner, sampler_config
 from tokenmill.scheduling.batch_plan import BatchPlan, History, SequenceStep
 from tokenmill.vocabulary.errors import KernelSetError
-from tokenmill.vocabulary.generation import SamplingParams
+from tokenmill.vocabulary.generation import GenerationRequest, SamplingParams
 
 POISON = 9
 GREEDY = SamplingParams(temperature=0.0)
@@ -79,3 +82,41 @@ def test_the_gate_names_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOKENMILL_TEST_BREAK_KERNEL", "rms_norm")
     with pytest.raises(KernelSetError, match="rms_norm"):
         self_test.tested_kernel_set(None)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"temperature": 5e-324},
+        {"temperature": 1e6},
+        {"top_k": 2**31 - 1},
+        {"top_p": 0.0},
+        {"top_p": 1e-60},
+        {"min_p": 1.0},
+        {"repetition_penalty": 1e-6},
+        {"repetition_penalty": 1e6},
+        {"frequency_penalty": -1e6, "presence_penalty": 1e6},
+        {"seed": 2**64 - 1},
+        {"logprobs": 20},
+        {"logit_bias": {0: 1e6, 1: -1e6}},
+    ],
+    ids=str,
+)
+def test_what_the_engine_lets_through_native_code_takes(changed: dict[str, Any]) -> None:
+    sampling = SamplingParams(**changed)
+    check_request(GenerationRequest((1,), sampling), vocab_size=256)
+    sampler_config(sampling)
+
+
+def test_parameters_that_native_code_refuses_end_one_sequence(runner: ModelRunner) -> None:
+    plan = BatchPlan(
+        (
+            SequenceStep(4, [1, 2, 3], 0, [0], GREEDY),
+            SequenceStep(5, [1, 2, 3], 0, [1], SamplingParams(top_p=2.0)),
+        ),
+        zero_pages=(0, 1),
+    )
+    good, bad = runner.run(plan).results
+    assert good.token_id is not None
+    assert bad.token_id is None
+    assert "top_p" in bad.error

@@ -113,6 +113,15 @@ def test_a_client_that_leaves_frees_its_place() -> None:
         assert ask(server, {"prompt": "abc", "max_tokens": 1}).status_code == 200
 
 
+def test_a_client_that_leaves_while_sending_is_no_fault_of_the_server(caplog: pytest.LogCaptureFixture) -> None:
+    with ServerThread(lambda _: scripted_engine()) as server:
+        server.wait_ready()
+        with socket.create_connection(("127.0.0.1", server.server.port)) as connection:
+            connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        wait_for(lambda: server.metric('tokenmill_requests_refused_total{status="499"}') == 1)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
 def test_a_client_that_never_reads_hurts_nobody() -> None:
     engine = scripted_engine(step_s=0.001)
     with ServerThread(lambda _: engine) as server:

@@ -80,6 +80,7 @@ class _SequenceState:
     sampling: SamplingParams
     config: _native.SamplerConfig
     history: _TokenBuffer | None = None
+    error: str = ""  # native code refuses the parameters: this sequence ends, its neighbours do not
 
     def native_history(self, history: History | None) -> tuple[NDArray[np.int32], int] | None:
         if history is None:
@@ -132,9 +133,11 @@ class ModelRunner:
         drawn = {index: row for row, index in enumerate(drawing)}
         nonfinite = result.nonfinite.tolist()
         token_ids = result.token_ids.tolist()
+        errors = {index: state.error for state, index in zip(states, drawing, strict=True) if state.error}
+        errors |= {index: NONFINITE for index in range(len(steps)) if nonfinite[index]}
         results = tuple(
-            SequenceResult(step.sequence_id, error=NONFINITE)
-            if nonfinite[index]
+            SequenceResult(step.sequence_id, error=errors[index])
+            if index in errors
             else _drawn_result(step, result, drawn.get(index), token_ids)
             for index, step in enumerate(steps)
         )
@@ -146,7 +149,10 @@ class ModelRunner:
             msg = "a sequence that draws no token has no sampling state"
             raise ValueError(msg)
         if state is None or state.sampling is not step.sampling:
-            state = _SequenceState(step.sampling, sampler_config(step.sampling))
+            try:
+                state = _SequenceState(step.sampling, sampler_config(step.sampling))
+            except (ValueError, TypeError) as error:
+                state = _SequenceState(step.sampling, sampler_config(SamplingParams()), error=str(error))
         return state
 
 

@@ -38,6 +38,14 @@ class BodyTooLargeError(RequestError):
     """A request body past the limit."""
 
 
+class SlowBodyError(RequestError):
+    """A request body that did not arrive in time."""
+
+
+class ClientLeftError(RequestError):
+    """The client closed the connection while it was sending; nobody reads the answer."""
+
+
 class GenerationFailedError(TokenmillError):
     """The engine ended a sequence with an error."""
 
@@ -60,6 +68,8 @@ def error_frame(error: Exception) -> dict[str, Any]:
 _ANSWERS: tuple[tuple[type[Exception], int, str, str | None], ...] = (
     (UnknownModelError, 404, "invalid_request_error", "model_not_found"),
     (BodyTooLargeError, 413, "invalid_request_error", "request_too_large"),
+    (SlowBodyError, 408, "invalid_request_error", "request_timeout"),
+    (ClientLeftError, 499, "invalid_request_error", "client_closed_request"),  # the status that nginx logs for it
     (ContextLengthError, 400, "invalid_request_error", "context_length_exceeded"),
     (RequestError, 400, "invalid_request_error", None),
     (TemplateError, 400, "invalid_request_error", None),
@@ -83,7 +93,7 @@ def _classify(error: Exception) -> tuple[int, str, str | None, dict[str, str]]:
 
 def _message(error: Exception, status: int) -> str:
     if isinstance(error, TokenmillError):
-        return f"{error.what}. {error.hint}".rstrip(" .") if error.hint else error.what
+        return f"{error.what}. {error.hint[:1].upper()}{error.hint[1:]}".rstrip(" .") if error.hint else error.what
     if isinstance(error, HTTPException):
         return error.detail
     return "an internal error; the server's log has the details" if status == 500 else str(error)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from starlette.requests import Request
+import asyncio
 
-from tokenmill.server.errors import BodyTooLargeError
+from starlette.requests import ClientDisconnect, Request
+
+from tokenmill.server.errors import BodyTooLargeError, ClientLeftError, SlowBodyError
+
+BODY_WITHIN_S = 60.0
 
 
 async def read_body(request: Request, max_bytes: int) -> bytes:
@@ -12,10 +16,22 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
 
     Raises:
         BodyTooLargeError: it is longer, by its Content-Length or by what has arrived.
+        SlowBodyError: it did not arrive within BODY_WITHIN_S.
+        ClientLeftError: the connection ended first.
     """
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > max_bytes:
         raise _too_large(max_bytes)
+    try:
+        async with asyncio.timeout(BODY_WITHIN_S):
+            return await _read(request, max_bytes)
+    except TimeoutError:
+        raise SlowBodyError(f"the request body did not arrive within {BODY_WITHIN_S:g} s") from None
+    except ClientDisconnect:
+        raise ClientLeftError("the client left before its request had arrived") from None
+
+
+async def _read(request: Request, max_bytes: int) -> bytes:
     chunks, size = [], 0
     async for chunk in request.stream():
         size += len(chunk)

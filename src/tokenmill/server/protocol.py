@@ -18,12 +18,15 @@ from tokenmill.vocabulary.generation import GenerationRequest, SamplingParams
 
 MAX_CHOICES = 16  # sequences that one request may ask for: prompts times n
 MAX_STOP_STRINGS = 16
+MAX_MESSAGES = 4096
+MAX_PARTS = 1024
 
 _StopString = Annotated[str, StringConstraints(min_length=1, max_length=1024)]
 _TokenIdText = Annotated[str, StringConstraints(pattern=r"^\d{1,9}$")]
 _Bias = Annotated[float, Field(ge=-100, le=100)]
-_Texts = Annotated[list[str], Field(min_length=1)]
-_TokenIds = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+_Texts = Annotated[list[str], Field(min_length=1, fail_fast=True)]
+# Lists end at their first fault and at a length: a body of a million faults would hold up the event loop.
+_TokenIds = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1, fail_fast=True)]
 
 
 class _Strict(BaseModel):
@@ -48,7 +51,7 @@ class ChatMessage(_Strict):
     """One message. `developer` is treated as `system`."""
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart] | None = None
+    content: str | Annotated[list[TextPart], Field(max_length=MAX_PARTS, fail_fast=True)] | None = None
     name: str | None = None
     refusal: str | None = None
 
@@ -182,7 +185,7 @@ class ChatRequest(GenerationFields):
         "web_search_options": (None,),
     }
 
-    messages: Annotated[list[ChatMessage], Field(min_length=1)]
+    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
@@ -245,7 +248,10 @@ class CompletionRequest(GenerationFields):
     }
 
     prompt: (
-        str | Annotated[list[str], Field(min_length=1)] | _TokenIds | Annotated[list[_TokenIds], Field(min_length=1)]
+        str
+        | Annotated[list[str], Field(min_length=1, max_length=MAX_CHOICES, fail_fast=True)]
+        | _TokenIds
+        | Annotated[list[_TokenIds], Field(min_length=1, max_length=MAX_CHOICES, fail_fast=True)]
     )
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     best_of: Any = None
@@ -297,7 +303,7 @@ def _as_request_error(error: ValidationError) -> RequestError:
     # Where several types are allowed there is a complaint for each; the one about a value of a right type is of use.
     first = next((d for d in details if d["type"] not in _WRONG_TYPE), details[0])
     if first["type"] == "json_invalid":
-        return RequestError(f"the body is not valid JSON: {first['msg']}")
+        return RequestError(f"the body is not valid JSON: {first['msg'].removeprefix('Invalid JSON: ')}")
     field = _path(first["loc"])
     if first["type"] == "missing":
         return RequestError(f"the field {field} is missing", parameter=field)
