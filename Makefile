@@ -18,7 +18,7 @@ NATIVE_FILES := $(shell find native -name '*.cpp' -o -name '*.h' -o -name '*.cma
 CPP_FILES := $(filter %.cpp,$(NATIVE_FILES))
 TIDY_STAMPS := $(CPP_FILES:%=build/tidy/%.ok)
 
-.PHONY: help demo test check check-python check-native clang-format clang-tidy native-test tsan scheduled goldens wheels test-wheel clean
+.PHONY: help demo test check check-python check-native clang-format clang-tidy native-test tsan scheduled goldens wheels check-wheel test-wheel clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -122,6 +122,9 @@ goldens: build/goldens/.made $(STAMPS)/package  ## Compare with, or make again, 
 
 wheels: $(STAMPS)/wheel-tools  ## The release wheel for this platform into dist/, compiled by Zig, audited
 	$(BIN)/python packaging/build_wheel.py
+
+check-wheel: wheels $(STAMPS)/package  ## The release wheel answers like the build here, 60 s after pip install began
+	$(BIN)/python packaging/check_wheel.py
 
 test-wheel: wheels  ## All Python tests against the release wheel, installed in a venv of its own
 	rm -rf build/wheel-venv && $(PYTHON) -m venv build/wheel-venv
