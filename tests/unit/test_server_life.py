@@ -198,10 +198,10 @@ def test_the_drain_has_a_limit_and_tells_the_clients() -> None:
         streamed = pool.submit(ask, server, LONG | {"stream": True})
         wait_for(lambda: server.metric("tokenmill_sequences_running") == 2)
         server.server.stop()
-        assert whole.result().status_code == 500
-        assert "closed" in whole.result().json()["error"]["message"]
+        assert whole.result().status_code == 503
+        assert "shutting down" in whole.result().json()["error"]["message"]
         last = streamed.result().text.strip().split("\n\n")[-2:]
-        assert "closed" in json.loads(last[0].removeprefix("data: "))["error"]["message"]
+        assert "shutting down" in json.loads(last[0].removeprefix("data: "))["error"]["message"]
         assert last[1] == "data: [DONE]"
         server.join()
 

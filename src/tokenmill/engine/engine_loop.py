@@ -17,6 +17,8 @@ from tokenmill.vocabulary.generation import FinishReason, GenerationRequest, Tok
 
 logger = logging.getLogger(__name__)
 
+CLOSED = "the engine was closed"  # the error of sequences that `close` ends
+
 
 class Runner(Protocol):
     """Carries out a plan. Called from the engine's thread only."""
@@ -100,7 +102,7 @@ class EngineLoop:
         generation.deliver([TokenEvent(None, self._clock(), finish_reason=FinishReason.CANCELLED)])
 
     def _run(self) -> None:
-        failure = "the engine was closed"
+        failure = CLOSED
         try:
             while (plan := self._next_plan()) is not None:
                 self._step(plan)

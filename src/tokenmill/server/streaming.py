@@ -15,7 +15,7 @@ from tokenmill.server.choices import Choices
 from tokenmill.server.errors import error_frame
 from tokenmill.server.responses import Choice, Json, Shape
 from tokenmill.server.state import ServerSettings
-from tokenmill.vocabulary.errors import TokenmillError
+from tokenmill.vocabulary.errors import TokenmillError, UnavailableError
 
 # Made once: json.dumps would make one for each frame.
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -97,7 +97,8 @@ class GenerationResponse:
                 async for index, delta in deltas:
                     yield _frame(shape.frame(index, delta))
         except TokenmillError as error:
-            logger.error("A stream ends with an error", exc_info=error)  # noqa: TRY400 - the trace is of no use
+            if not isinstance(error, UnavailableError):  # a planned stop is no fault, and is told once for all
+                logger.error("A stream ends with an error: %s", error)  # noqa: TRY400 - the trace is of no use
             yield _frame(error_frame(error))
         else:
             if (last := shape.last_frame(self._choices.usage)) is not None:

@@ -134,7 +134,7 @@ def _read_sizes(metadata: Metadata, traits: DenseTraits) -> _Sizes:
             f"attention heads of {head_dim} elements are not supported",
             hint=f"Supported: multiples of {_HEAD_DIM_MULTIPLE} up to {_MAX_HEAD_DIM}.",
         )
-    context = metadata.integer("context_length", minimum=1, maximum=MAX_CONTEXT)
+    context = metadata.integer("context_length", minimum=2, maximum=MAX_CONTEXT)
     return _Sizes(
         layers=layers,
         embedding=embedding,
