@@ -76,6 +76,7 @@ class Choices:
 
         Raises:
             GenerationFailedError: the engine gave up on one; the others are cancelled.
+            UnavailableError: the engine was closed before they ended.
         """
         try:
             async with aclosing(self._merged() if len(self._streams) > 1 else self._single()) as source:
