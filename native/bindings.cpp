@@ -22,6 +22,7 @@
 
 #include "decoder/decoder.h"
 #include "decoder/single_kernels.h"
+#include "dispatch/borrowed_functions.h"
 #include "dispatch/dequantize.h"
 #include "dispatch/detect_cpu.h"
 #include "dispatch/kernel_registry.h"
@@ -333,18 +334,28 @@ nb::list list_kernel_sets() {
     entry["missing"] = feature_list(missing);
     entry["usable"] = missing.empty();
     entry["panel_rows"] = set->panel_rows;
+    entry["borrowed"] = feature_list(borrowed_functions(*set));
     sets.append(entry);
   }
   return sets;
 }
 
-std::vector<std::string> list_cpu_features() {
-  const CpuFeatureMask available = detect_cpu_features();
+std::vector<std::string> feature_names(CpuFeatureMask mask) {
   std::vector<std::string> names;
   for (int i = 0; i < kCpuFeatureCount; ++i) {
-    if ((available & feature_bit(static_cast<CpuFeature>(i))) != 0) names.emplace_back(kCpuFeatureNames[i]);
+    if ((mask & feature_bit(static_cast<CpuFeature>(i))) != 0) names.emplace_back(kCpuFeatureNames[i]);
   }
   return names;
+}
+
+nb::dict cpu_report() {
+  const CpuReport report = report_cpu();
+  nb::dict entry;
+  entry["known"] = feature_names(report.known);
+  entry["reported"] = feature_names(report.reported);
+  entry["usable"] = feature_names(report.usable);
+  entry["xcr0"] = report.xcr0;
+  return entry;
 }
 
 std::string choose_kernel_set(const std::optional<std::string>& forced) {
@@ -432,7 +443,8 @@ NB_MODULE(_native, m) {
     }
   });
 
-  m.def("cpu_features", &list_cpu_features);
+  m.def("cpu_features", [] { return feature_names(detect_cpu_features()); });
+  m.def("cpu_report", &cpu_report);
   m.def("kernel_sets", &list_kernel_sets);
   m.def("select_kernel_set", &choose_kernel_set, "forced"_a.none());
   m.def("self_test", &run_self_test, "kernel_set"_a);

@@ -20,7 +20,7 @@ enum class CpuFeature : uint8_t {
   avx_vnni,
   amx_tile,
   amx_int8,
-  // aarch64
+  // aarch64, after all of x86-64
   asimd,
   asimddp,
   i8mm,

@@ -90,18 +90,33 @@ CpuFeatureMask features_from_x86(const X86Registers& registers) {
   return mask;
 }
 
+CpuFeatureMask features_in_cpuid(X86Registers registers) {
+  registers.leaf1_ecx |= 1U << kOsxsaveBit;
+  registers.xcr0 = ~uint64_t{0};
+  return features_from_x86(registers);
+}
+
 CpuFeatureMask features_from_aarch64(uint64_t hwcap, uint64_t hwcap2) {
   return collect(kHwcap, hwcap) | collect(kHwcap2, hwcap2);
 }
 
-CpuFeatureMask detect_cpu_features() {
+CpuReport report_cpu() {
 #if defined(__x86_64__)
-  return features_from_x86(read_x86_registers());
+  const X86Registers registers = read_x86_registers();
+  return {.known = feature_bit(CpuFeature::asimd) - 1,
+          .reported = features_in_cpuid(registers),
+          .usable = features_from_x86(registers),
+          .xcr0 = registers.xcr0};
 #elif defined(__aarch64__) && defined(__linux__)
-  return features_from_aarch64(getauxval(AT_HWCAP), getauxval(AT_HWCAP2));
+  // The kernel lists only what programs may use.
+  const CpuFeatureMask usable = features_from_aarch64(getauxval(AT_HWCAP), getauxval(AT_HWCAP2));
+  return {
+      .known = feature_bit(CpuFeature::count) - feature_bit(CpuFeature::asimd), .reported = usable, .usable = usable};
 #else
-  return 0;
+  return {};
 #endif
 }
+
+CpuFeatureMask detect_cpu_features() { return report_cpu().usable; }
 
 }  // namespace tokenmill

@@ -20,10 +20,23 @@ struct X86Registers {
 // CPUID still shows AVX. Source: Intel SDM volume 1, sections 14.3 and 15.2-15.4.
 CpuFeatureMask features_from_x86(const X86Registers& registers);
 
+// What CPUID shows, whether or not the registers are saved.
+CpuFeatureMask features_in_cpuid(X86Registers registers);
+
 // The bits of getauxval(AT_HWCAP) and getauxval(AT_HWCAP2) on aarch64 Linux.
 CpuFeatureMask features_from_aarch64(uint64_t hwcap, uint64_t hwcap2);
 
-// Features of the CPU that runs this.
+struct CpuReport {
+  CpuFeatureMask known = 0;     // features of this architecture that a set may require
+  CpuFeatureMask reported = 0;  // those that the CPU says it has
+  CpuFeatureMask usable = 0;    // those whose registers the operating system saves too
+  uint64_t xcr0 = 0;            // x86: register states that it saves; 0 elsewhere
+};
+
+// The CPU that runs this.
+CpuReport report_cpu();
+
+// Usable features of the CPU that runs this.
 CpuFeatureMask detect_cpu_features();
 
 }  // namespace tokenmill

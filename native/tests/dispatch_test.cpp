@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "check.h"
+#include "dispatch/borrowed_functions.h"
 #include "dispatch/detect_cpu.h"
 #include "dispatch/kernel_registry.h"
 #include "dispatch/select_kernels.h"
@@ -57,12 +58,21 @@ void check_x86_detection() {
   X86Registers no_osxsave = full_registers();
   no_osxsave.leaf1_ecx &= ~(1U << 27);
   expect(!has(features_from_x86(no_osxsave), CpuFeature::avx), "without OSXSAVE no register state is saved");
+  expect(features_in_cpuid(no_osxsave) == full && features_in_cpuid(no_avx512_state) == full,
+         "what CPUID shows does not depend on the register states that are saved");
 
   X86Registers amx = full_registers();
   amx.leaf7_edx = (1U << 24) | (1U << 25);
   expect(!has(features_from_x86(amx), CpuFeature::amx_tile), "AMX counts only where the system saves its tiles");
   amx.xcr0 |= uint64_t{3} << 17;
   expect(has(features_from_x86(amx), CpuFeature::amx_int8), "AMX with its state saved");
+}
+
+void check_report() {
+  const tokenmill::CpuReport report = tokenmill::report_cpu();
+  expect((report.usable & ~report.reported) == 0 && (report.reported & ~report.known) == 0,
+         "usable features are reported, and reported ones known");
+  expect(report.usable == tokenmill::detect_cpu_features(), "the report is what sets are chosen by");
 }
 
 void check_aarch64_detection() {
@@ -112,6 +122,19 @@ void check_selection() {
          "an unknown set is refused: " + unknown.error);
 }
 
+void check_borrowed_functions() {
+  const KernelSet& reference = tokenmill::reference_kernel_set();
+  expect(borrowed_functions(reference).empty(), "the reference borrows from nobody");
+  KernelSet copy = reference;  // at another address: a set that borrows everything
+  expect(borrowed_functions(copy).size() == tokenmill::self_test_functions().size(), "all functions are compared");
+  for (const std::string& name : tokenmill::self_test_functions()) {
+    copy = reference;
+    expect(tokenmill::break_function(copy, name), "every function can be replaced: " + name);
+    const std::vector<std::string> borrowed = borrowed_functions(copy);
+    expect(std::find(borrowed.begin(), borrowed.end(), name) == borrowed.end(), name + " of its own is not borrowed");
+  }
+}
+
 // The fastest of a few runs, as other processes may disturb one.
 double self_test_seconds(const KernelSet& set) {
   double best = 1e9;
@@ -142,8 +165,10 @@ void check_self_test(const KernelSet& set) {
 
 int main() {
   check_x86_detection();
+  check_report();
   check_aarch64_detection();
   check_selection();
+  check_borrowed_functions();
   check_self_test(tokenmill::reference_kernel_set());
   for (const KernelSet* set : tokenmill::test::sets_to_test()) {
     check_self_test(*set);

@@ -12,8 +12,19 @@ from numpy.typing import NDArray
 def cpu_features() -> list[str]:
     """Features of this CPU that a kernel set could use, by the names of native/contract/cpu_feature.h."""
 
+def cpu_report() -> dict[str, Any]:
+    """{"known", "reported", "usable": [str], "xcr0"}.
+
+    Features of this architecture that a set may require, those that the CPU says it has, those whose registers the
+    operating system saves too, and x86's XCR0 (0 elsewhere).
+    """
+
 def kernel_sets() -> list[dict[str, Any]]:
-    """Compiled sets, best first: {"name", "rank", "required": [str], "missing": [str], "usable", "panel_rows"}."""
+    """Compiled sets, best first.
+
+    Each {"name", "rank", "required": [str], "missing": [str], "usable", "panel_rows", "borrowed": [str]}; borrowed
+    functions are the reference set's own.
+    """
 
 def select_kernel_set(forced: str | None) -> str:
     """The name of the best usable set, or `forced`. Raises ValueError naming the choices and what is missing."""

@@ -275,6 +275,6 @@ def test_explain_forced_to_the_reference_says_so() -> None:
 def test_a_kernel_set_that_is_not_there_is_never_replaced_in_silence(model: str) -> None:
     for arguments in (["explain"], ["generate", model, "-p", "x"]):
         result = tokenmill(*arguments, TOKENMILL_KERNELS="made_up")
-        assert result.returncode == 1
+        assert result.returncode == 2
         assert "made_up" in result.stderr
         assert "reference" in result.stderr

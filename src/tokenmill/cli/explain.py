@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tokenmill import _native
+from tokenmill.engine.self_test import selected_kernel_set
 from tokenmill.host import read_host_facts
 from tokenmill.models import plan_model
-from tokenmill.vocabulary.errors import KernelSetError
 from tokenmill.vocabulary.host_facts import HostFacts, engine_threads
 from tokenmill.vocabulary.layer_plan import ModelPlan
 from tokenmill.vocabulary.model_file import ModelFile, TensorInfo
@@ -23,6 +24,22 @@ _FLOAT_FORMATS = ("F32", "F16", "BF16")
 
 
 @dataclass(frozen=True, slots=True)
+class FeatureFacts:
+    """One CPU feature.
+
+    Does the CPU have it, may programs use it, which sets of this build are compiled for it, and does the chosen set use
+    it? `why` is empty when it is used.
+    """
+
+    name: str
+    detected: bool
+    usable: bool
+    compiled: tuple[str, ...]
+    chosen: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class KernelSetFacts:
     """One compiled set; `why` says what stands in its way, or why it is the one."""
 
@@ -31,6 +48,7 @@ class KernelSetFacts:
     usable: bool
     chosen: bool
     missing: tuple[str, ...]
+    borrowed: tuple[str, ...]
     why: str
 
 
@@ -39,6 +57,7 @@ class MachineExplanation:
     """This machine as the engine sees it. `self_test_failures` is empty when the chosen set equals the reference."""
 
     host: HostFacts
+    features: tuple[FeatureFacts, ...]
     kernel_sets: tuple[KernelSetFacts, ...]
     kernel_set: str
     self_test_failures: tuple[str, ...]
@@ -86,19 +105,17 @@ def explain_machine(forced: str | None) -> MachineExplanation:
     Raises:
         KernelSetError: no set can run here, or the forced one cannot.
     """
-    features = _native.cpu_features()
-    host = read_host_facts(features=features)
-    try:
-        chosen = _native.select_kernel_set(forced or None)
-    except ValueError as error:
-        raise KernelSetError(str(error)) from error
+    cpu, compiled = _native.cpu_report(), _native.kernel_sets()
+    host = read_host_facts(features=cpu["usable"])
+    chosen = selected_kernel_set(forced)
     start = time.perf_counter()
     failures = _native.self_test(chosen)
     seconds = time.perf_counter() - start
     threads = engine_threads(host)
     return MachineExplanation(
         host=host,
-        kernel_sets=_kernel_set_facts(chosen, forced),
+        features=feature_facts(cpu, compiled, chosen),
+        kernel_sets=kernel_set_facts(cpu, compiled, chosen, forced),
         kernel_set=chosen,
         self_test_failures=tuple(failures),
         self_test_s=seconds,
@@ -136,16 +153,46 @@ def explain_model(path: Path, machine: MachineExplanation) -> ModelExplanation:
     )
 
 
-def _kernel_set_facts(chosen: str, forced: str | None) -> tuple[KernelSetFacts, ...]:
+def feature_facts(
+    cpu: Mapping[str, Any], compiled: Sequence[Mapping[str, Any]], chosen: str
+) -> tuple[FeatureFacts, ...]:
+    """Each feature of this architecture, from what _native.cpu_report and _native.kernel_sets give."""
     facts = []
-    compiled = _native.kernel_sets()
+    for name in cpu["known"]:
+        users = tuple(str(entry["name"]) for entry in compiled if name in entry["required"])
+        if name not in cpu["reported"]:
+            why = "this CPU does not have it"
+        elif name not in cpu["usable"]:
+            why = _registers_not_saved(cpu)
+        elif not users:
+            why = "no set of this build is compiled for it"
+        else:
+            why = "" if chosen in users else f"{chosen} does without it"
+        facts.append(
+            FeatureFacts(
+                name=name,
+                detected=name in cpu["reported"],
+                usable=name in cpu["usable"],
+                compiled=users,
+                chosen=chosen in users,
+                why=why,
+            )
+        )
+    return tuple(facts)
+
+
+def kernel_set_facts(
+    cpu: Mapping[str, Any], compiled: Sequence[Mapping[str, Any]], chosen: str, forced: str | None
+) -> tuple[KernelSetFacts, ...]:
+    """Each compiled set, best first, from what _native.cpu_report and _native.kernel_sets give."""
+    facts = []
     rank_of_chosen = next(int(entry["rank"]) for entry in compiled if entry["name"] == chosen)
     for entry in compiled:
         missing = tuple(entry["missing"])
         if entry["name"] == chosen:
             why = "forced by TOKENMILL_KERNELS" if forced else "the highest rank that this CPU can run"
         elif missing:
-            why = f"this CPU lacks {_join(missing)}"
+            why = _why_unusable(cpu, missing)
         elif int(entry["rank"]) > rank_of_chosen:
             why = f"usable, but TOKENMILL_KERNELS forces {chosen}"
         else:
@@ -157,10 +204,24 @@ def _kernel_set_facts(chosen: str, forced: str | None) -> tuple[KernelSetFacts, 
                 usable=bool(entry["usable"]),
                 chosen=entry["name"] == chosen,
                 missing=missing,
+                borrowed=tuple(entry["borrowed"]),
                 why=why,
             )
         )
     return tuple(facts)
+
+
+def _why_unusable(cpu: Mapping[str, Any], missing: Sequence[str]) -> str:
+    absent = [name for name in missing if name not in cpu["reported"]]
+    hidden = [name for name in missing if name in cpu["reported"]]
+    reasons = [f"this CPU lacks {_join(absent)}"] if absent else []
+    if hidden:
+        reasons.append(f"this CPU has {_join(hidden)}, but {_registers_not_saved(cpu)}")
+    return "; ".join(reasons)
+
+
+def _registers_not_saved(cpu: Mapping[str, Any]) -> str:
+    return f"the operating system or hypervisor does not enable its registers (XCR0 is {cpu['xcr0']:#x})"
 
 
 def _join(names: Sequence[str]) -> str:

@@ -17,7 +17,6 @@ def show_machine(console: Console, machine: MachineExplanation) -> None:
     host = machine.host
     table = facts_table("This machine")
     table.add_row("CPU", f"{host.cpu.model_name} ({host.cpu.architecture})")
-    table.add_row("features", " ".join(host.cpu.features) or "none that a kernel set could use")
     table.add_row("caches", _caches(host))
     table.add_row("CPUs", f"{number_ranges(host.cpu.affinity)} in the affinity mask")
     table.add_row("physical cores", f"{len(host.cpu.physical_cores)} (CPUs {number_ranges(host.cpu.physical_cores)})")
@@ -34,6 +33,7 @@ def show_machine(console: Console, machine: MachineExplanation) -> None:
     table.add_row("page size", human_bytes(host.memory.page_bytes))
     table.add_row("huge pages", _huge_pages(host.memory.transparent_huge_pages))
     console.print(table)
+    console.print(_feature_table(machine))
     console.print(_kernel_table(machine))
     count = len(machine.self_test_failures)
     if count:
@@ -84,6 +84,23 @@ def _grouped(model: ModelExplanation, *, every_tensor: bool) -> list[tuple[str, 
         groups[tensor.format, tensor.kernel].append(tensor)
     largest_first = sorted(groups.values(), key=lambda group: -sum(tensor.packed_bytes for tensor in group))
     return [(group[0].name if len(group) == 1 else str(len(group)), group) for group in largest_first]
+
+
+def _feature_table(machine: MachineExplanation) -> Table:
+    table = Table(title="CPU features that a kernel set may need", title_justify="left", title_style="bold")
+    for name in ("feature", "detected", "usable", "compiled", "chosen", "why not"):
+        table.add_column(name)
+    for feature in machine.features:
+        table.add_row(
+            feature.name,
+            "yes" if feature.detected else "no",
+            "yes" if feature.usable else "no",
+            "yes" if feature.compiled else "no",
+            "yes" if feature.chosen else "",
+            feature.why,
+            style="green" if feature.chosen else None,
+        )
+    return table
 
 
 def _kernel_table(machine: MachineExplanation) -> Table:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tokenmill.vocabulary.errors import RequestError, TokenmillError
+from tokenmill.vocabulary.errors import ForcedKernelSetError, RequestError, TokenmillError
 
 FAILURE = 1
 MISUSE = 2
@@ -19,7 +19,7 @@ def exit_code_of(error: BaseException) -> int | None:
     if isinstance(error, BrokenPipeError):  # the reader of our output left, as `head` does
         sys.stderr.close()
         return FAILURE
-    if isinstance(error, RequestError):
+    if isinstance(error, RequestError | ForcedKernelSetError):
         _complain(str(error))
         return MISUSE
     if isinstance(error, TokenmillError):

@@ -3,7 +3,27 @@
 from __future__ import annotations
 
 from tokenmill import _native
-from tokenmill.vocabulary.errors import KernelSetError
+from tokenmill.vocabulary.errors import ForcedKernelSetError, KernelSetError
+
+
+def selected_kernel_set(forced: str | None) -> str:
+    """Chooses the kernel set of this process, without testing it.
+
+    Args:
+        forced: the name of the set to use; None or empty for the best that this CPU can run.
+
+    Raises:
+        ForcedKernelSetError: there is no such set, or it cannot run here.
+        KernelSetError: no fast set can run here.
+    """
+    try:
+        return _native.select_kernel_set(forced or None)
+    except ValueError as error:
+        if forced:
+            hint = "`tokenmill explain`, with TOKENMILL_KERNELS unset, shows what each set needs and what is missing"
+            raise ForcedKernelSetError(str(error), hint=hint) from error
+        hint = "TOKENMILL_KERNELS=reference always runs, but many times slower"
+        raise KernelSetError(str(error), hint=hint) from error
 
 
 def tested_kernel_set(forced: str | None) -> str:
@@ -18,12 +38,7 @@ def tested_kernel_set(forced: str | None) -> str:
     Raises:
         KernelSetError: no set can run here, the forced one cannot, or the set's results differ from the reference's.
     """
-    try:
-        name = _native.select_kernel_set(forced)
-    except ValueError as error:
-        raise KernelSetError(
-            str(error), hint="TOKENMILL_KERNELS=reference always runs, but many times slower"
-        ) from error
+    name = selected_kernel_set(forced)
     failures = _native.self_test(name)
     if failures:
         others = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""

@@ -71,5 +71,9 @@ class KernelSetError(TokenmillError):
     """No usable kernel set, a forced one that cannot run here, or one that fails its self-test."""
 
 
+class ForcedKernelSetError(KernelSetError):
+    """The kernel set asked for by name is not in this build, or cannot run here; the message has the choices."""
+
+
 class TemplateError(TokenmillError):
     """A chat template that is missing, broken, or past its time or output limit."""
