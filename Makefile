@@ -18,7 +18,7 @@ NATIVE_FILES := $(shell find native -name '*.cpp' -o -name '*.h' -o -name '*.cma
 CPP_FILES := $(filter %.cpp,$(NATIVE_FILES))
 TIDY_STAMPS := $(CPP_FILES:%=build/tidy/%.ok)
 
-.PHONY: help demo test check check-python check-native clang-format clang-tidy native-test tsan scheduled goldens wheels check-wheel test-wheel clean
+.PHONY: help demo test check check-python check-native clang-format clang-tidy native-test tsan docs scheduled goldens wheels check-wheel test-wheel clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -54,6 +54,9 @@ test: $(STAMPS)/package $(STAMPS)/test-tools native-test  ## All tests; with CI=
 
 check: check-python check-native  ## Linters, types, import rules and the fast tests
 	PYTHONPATH=tests/plugins $(BIN)/python -m pytest -p no_skips tests/unit tests/architecture $(PYTEST_ARGS)
+
+docs:  ## Write the generated pages of docs/ again
+	$(PYTHON) docs/make_kernels_page.py
 
 # --- parts of check ------------------------------------------------------------------------------------------------
 
