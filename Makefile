@@ -18,7 +18,7 @@ NATIVE_FILES := $(shell find native -name '*.cpp' -o -name '*.h' -o -name '*.cma
 CPP_FILES := $(filter %.cpp,$(NATIVE_FILES))
 TIDY_STAMPS := $(CPP_FILES:%=build/tidy/%.ok)
 
-.PHONY: help demo test check check-python check-native clang-format clang-tidy native-test tsan docs scheduled goldens wheels check-wheel test-wheel clean
+.PHONY: help demo test check check-python check-native clang-format clang-tidy native-test tsan docs scheduled soak goldens wheels check-wheel test-wheel clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -107,6 +107,10 @@ $(STAMPS)/wheel-tools: $(STAMPS)/pip pyproject.toml
 
 scheduled: $(STAMPS)/package $(STAMPS)/test-tools  ## The tests that only a schedule runs: fuzzing in full, and the like
 	PYTHONPATH=tests/plugins $(BIN)/python -m pytest -p no_skips -m scheduled $(PYTEST_ARGS)
+
+MINUTES ?= 10
+soak: $(STAMPS)/package $(STAMPS)/test-tools  ## Random batches against the reference for MINUTES=10, into build/soak.json
+	$(BIN)/python tests/numerics/soak.py --minutes $(MINUTES) --json build/soak.json
 
 # The rivals, in a venv of their own. torch's CPU build is not on PyPI: PIP_EXTRA_INDEX_URL has to name an index with it.
 build/goldens/.made: pyproject.toml

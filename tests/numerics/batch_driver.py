@@ -44,6 +44,10 @@ class _Running:
     pages: list[int]
 
 
+def digest_of(logits: NDArray[np.float32]) -> str:
+    return hashlib.sha256(logits.tobytes()).hexdigest()
+
+
 def open_tiny(
     model: TinyModel, kernel_set: str, threads: int, changed: dict[str, bytes] | None = None
 ) -> _native.Model:
@@ -125,7 +129,7 @@ def _play_step(model: _native.Model, running: list[_Running], chunk: int, played
     row = 0
     for index, (each, count) in enumerate(zip(running, counts, strict=True)):
         for logits in result.logits[row : row + count]:
-            played[each.number].digests.append(hashlib.sha256(logits.tobytes()).hexdigest())
+            played[each.number].digests.append(digest_of(logits))
         played[each.number].nonfinite |= bool(result.nonfinite[index])
         row += count
         each.position += count
