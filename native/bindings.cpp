@@ -1,5 +1,5 @@
-// The Python module _native (src/tokenmill/_native.pyi). The only file that knows Python: it turns Python values into
-// plain ones, checks their types, and releases the interpreter lock while native code computes.
+// The Python module _native (src/tokenmill/_native.pyi). Only the bindings*.cpp know Python: they turn Python values
+// into plain ones, check their types, and release the interpreter lock while native code computes.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "bindings_bench.h"
 #include "decoder/decoder.h"
 #include "decoder/single_kernels.h"
 #include "dispatch/borrowed_functions.h"
@@ -452,6 +453,7 @@ NB_MODULE(_native, m) {
   m.def("quantize_activations", &quantize_activations, "kernel_set"_a, "x"_a.noconvert());
   m.def("dequantize", &dequantize_rows, "format_name"_a, "data"_a, "k"_a);
   m.def("matmul", &multiply, "kernel_set"_a, "format_name"_a, "weights"_a, "rows"_a, "x"_a.noconvert(), "threads"_a);
+  bind_benchmarks(m);
 
   nb::class_<SamplerConfig>(m, "SamplerConfig")
       .def(

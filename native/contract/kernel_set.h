@@ -63,6 +63,13 @@ struct AttentionBlock {
   float* scratch;                      // [query_count * 256], 64-byte aligned
 };
 
+// A loop that only multiplies and adds: what the set's instructions reach at most on this CPU. For benchmarks.
+struct PeakLoop {
+  const char* quantity;            // "int8", "int8_multiply" (the multiplying instruction alone) or "fp32"
+  const char* instructions;        // as an assembler spells them
+  int64_t (*run)(int64_t rounds);  // a round takes well under a microsecond; returns the multiply-adds of all rounds
+};
+
 struct KernelSet {
   const char* name;
   CpuFeatureMask required;  // every bit must be present
@@ -110,6 +117,9 @@ struct KernelSet {
                          const float* block_output, int32_t head_dim);
   // output[d] / sum
   void (*attention_finish)(const float* output, float sum, int32_t head_dim, float* result);
+
+  // --- benchmarks: an array that ends with an entry whose run is null, or null where nobody wrote such loops ---
+  const PeakLoop* peak_loops = nullptr;
 };
 
 }  // namespace tokenmill

@@ -10,9 +10,6 @@
 namespace tokenmill {
 namespace {
 
-// Pieces per thread and phase: enough that a core which loses its time slice leaves its work to the others.
-constexpr int64_t kPiecesPerThread = 6;
-
 // Calls of run_phase() in run_thread() and in run_layer().
 constexpr int64_t kPhasesOutsideLayers = 4;
 constexpr int64_t kPhasesPerLayer = 10;
@@ -172,7 +169,7 @@ void ForwardPass::run_layer(int thread, size_t layer) {
 
 template <class Work>
 void ForwardPass::for_rows(int thread, Phase phase, int64_t rows, Work work) {
-  run_phase(thread, phase, rows, std::max<int64_t>(1, rows / (pool_.size() * kPiecesPerThread)), work);
+  run_phase(thread, phase, rows, even_piece(rows, pool_.size()), work);
 }
 
 void ForwardPass::matmul(int thread, const MatmulJob* jobs, int count, const float* x, int64_t rows, int64_t k) {
@@ -183,7 +180,7 @@ void ForwardPass::matmul(int thread, const MatmulJob* jobs, int count, const flo
   int64_t total = 0;
   for (int i = 0; i < count; ++i) total += panels_of(jobs[i]);
   // The panels of all jobs are numbered through; a piece may end one job and begin the next.
-  const int64_t piece = std::max<int64_t>(1, total / (pool_.size() * kPiecesPerThread));
+  const int64_t piece = even_piece(total, pool_.size());
   run_phase(thread, Phase::matmul, total, piece, [&](int64_t begin, int64_t end) {
     int64_t first = 0;  // number of the job's first panel
     for (int i = 0; i < count; ++i) {

@@ -10,6 +10,13 @@
 
 namespace tokenmill {
 
+// How much of `total` a thread takes at a time when all of it costs the same. So many pieces per thread are enough that
+// a core which loses its time slice leaves its work to the others.
+inline int64_t even_piece(int64_t total, int threads) {
+  constexpr int64_t kPiecesPerThread = 6;
+  return std::max<int64_t>(1, total / (threads * kPiecesPerThread));
+}
+
 class WorkPhases {
  public:
   // Forgets all phases and makes room for `count` new ones. Called while no job runs.

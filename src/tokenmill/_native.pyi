@@ -1,6 +1,6 @@
 """The native module: kernels, decoder, sampler. Every call that computes releases the GIL.
 
-Only engine/model_runner, engine/self_test, engine/bench, weights/pack and cli/explain import it.
+Only engine/model_runner, engine/self_test, engine/bench/, weights/pack and cli/explain import it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,7 +46,7 @@ def dequantize(format_name: str, data: bytes, k: int) -> NDArray[np.float32]:
 def matmul(
     kernel_set: str, format_name: str, weights: bytes, rows: int, x: NDArray[np.float32], threads: int
 ) -> NDArray[np.float32]:
-    """For tests and `bench kernels`: packs `weights` ([rows][k] file blocks), then x [tokens, k] -> [tokens, rows]."""
+    """For tests: packs `weights` ([rows][k] file blocks), then x [tokens, k] -> [tokens, rows]."""
 
 class SamplerConfig:
     """Sampling parameters of one row; fields as in vocabulary.SamplingParams (logprobs: -1 is off)."""
@@ -135,3 +135,41 @@ class Model:
         Raises ValueError on anything out of range, TypeError for arrays that are not contiguous int32, MemoryError
         when the buffers of the step do not fit, and RuntimeError while another thread is inside the model.
         """
+
+def row_functions() -> list[str]:
+    """Names that KernelBench.time_rows takes."""
+
+class KernelBench:
+    """Times the functions of one kernel set on threads of its own. Times are seconds of single runs, after a warm-up.
+
+    Each measurement makes at least `repeats` runs (1 to 1000), and as many more as fit into `seconds` (0 to 60).
+    Raises ValueError for what is out of range, MemoryError when buffers do not fit.
+    """
+
+    def __init__(self, kernel_set: str, threads: int) -> None: ...
+    def read(
+        self, nbytes: int, streams: Sequence[int], *, repeats: int, seconds: float
+    ) -> list[tuple[int, list[float]]]:
+        """Reads memory with 1, 2, 4, 8 or 16 streams a thread: for each, the bytes of a run and the times."""
+
+    def peaks(self, *, repeats: int, seconds: float) -> list[tuple[str, str, int, list[float]]]:
+        """The set's peak loops: quantity, instructions, multiply-adds of a run, times. Empty for `reference`."""
+
+    def prepare_matmul(self, format_name: str, rows: int, k: int, *, most_tokens: int, cold_bytes: int) -> int:
+        """Packs random weights, in as many copies as fill cold_bytes; returns the bytes of one. Drops the last case."""
+
+    def check_matmul(self, tokens: int) -> str:
+        """Empty when the product has the reference's bits; else where it differs."""
+
+    def time_matmul(self, tokens: int, *, repeats: int, seconds: float) -> list[float]: ...
+    def prepare_attention(
+        self, *, context: int, tokens: int, kv_heads: int, group: int, head_dim: int, cold_bytes: int
+    ) -> dict[str, int]:
+        """The last `tokens` of a sequence of `context` keys, all heads. Returns kv_bytes, multiply_adds, query_keys."""
+
+    def check_attention(self) -> str:
+        """Empty when one KV head's output has the reference's bits; else where it differs."""
+
+    def time_attention(self, *, repeats: int, seconds: float) -> list[float]: ...
+    def time_rows(self, name: str, width: int, *, repeats: int, seconds: float) -> tuple[int, list[float]]:
+        """A row function on 8 rows of `width` floats (a multiple of 128), one thread: elements of a run, times."""

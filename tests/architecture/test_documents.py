@@ -49,11 +49,14 @@ def test_commands_and_their_options_exist(document: str, line: str, words: list[
         return
     names = words[0].replace("｜", "|").split("|")
     for name in names:
-        command = typer.main.get_command(app).get_command(None, name)  # type: ignore[attr-defined,arg-type]
+        command, rest = typer.main.get_command(app).get_command(None, name), words[1:]  # type: ignore[attr-defined,arg-type]
         assert command is not None, f"{document}: there is no command {name}"
+        while rest and hasattr(command, "get_command") and not rest[0].startswith("-"):
+            command, rest = command.get_command(None, rest[0]), rest[1:]
+            assert command is not None, f"{document}: there is no command {line}"
         options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
         options |= {"--help", "-h"}
-        for word in words[1:]:
+        for word in rest:
             if word in ("|", "&", "&&", ";", ">"):
                 break
             if re.match(r"--?[a-zA-Z]", word):

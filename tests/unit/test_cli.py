@@ -15,6 +15,11 @@ from tokenmill.cli.main import app
 from tokenmill.vocabulary.errors import FetchError, RequestError
 
 COMMANDS = sorted(module.name for module in iter_modules(commands.__path__))
+LEAVES = sorted(
+    [module.name] if not module.ispkg else [module.name, part.name]
+    for module in iter_modules(commands.__path__)
+    for part in (iter_modules([f"{commands.__path__[0]}/{module.name}"]) if module.ispkg else [module])
+)
 
 
 def tokenmill(*arguments: str) -> Result:
@@ -28,12 +33,12 @@ def test_help_lists_every_command() -> None:
         assert f" {name} " in result.stdout
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_teaches_with_examples(name: str) -> None:
-    result = tokenmill(name, "--help")
+@pytest.mark.parametrize("words", [*LEAVES, ["bench"]], ids=" ".join)
+def test_every_command_teaches_with_examples(words: list[str]) -> None:
+    result = tokenmill(*words, "--help")
     assert result.exit_code == 0
     assert "Examples" in result.stdout
-    assert f"tokenmill {name}" in result.stdout
+    assert f"tokenmill {' '.join(words)}" in result.stdout
     assert "--json" in result.stdout
 
 

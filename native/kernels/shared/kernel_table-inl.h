@@ -3,8 +3,9 @@
 #pragma once
 #include "kernels/shared/set_functions-inl.h"
 
-// name: the set's folder; required: CpuFeatureMask; rank: see KernelSet; panel_rows: rows of a packed panel.
-#define TOKENMILL_KERNEL_TABLE(set_name, required_features, set_rank, rows_of_panel)                                \
+// name: the set's folder; required: CpuFeatureMask; rank: see KernelSet; panel_rows: rows of a packed panel; then,
+// where the set has them, its peak loops.
+#define TOKENMILL_KERNEL_TABLE(set_name, required_features, set_rank, rows_of_panel, ...)                           \
   {.name = (set_name),                                                                                              \
    .required = (required_features),                                                                                 \
    .rank = (set_rank),                                                                                              \
@@ -22,4 +23,4 @@
    .store_kv = store_kv,                                                                                            \
    .attention_block = attention_block,                                                                              \
    .attention_fold = attention_fold,                                                                                \
-   .attention_finish = attention_finish}
+   .attention_finish = attention_finish __VA_OPT__(, .peak_loops = __VA_ARGS__)}

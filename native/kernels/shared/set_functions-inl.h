@@ -54,4 +54,7 @@ void attention_fold(float* max, float* sum, float* output, float block_max, floa
                     int32_t head_dim);
 void attention_finish(const float* output, float sum, int32_t head_dim, float* result);
 
+// peak.cpp, in sets that have it
+extern const PeakLoop peak_loops[];
+
 }  // namespace tokenmill::TOKENMILL_SET_NAMESPACE

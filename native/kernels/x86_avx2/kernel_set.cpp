@@ -7,6 +7,6 @@ constexpr CpuFeatureMask kRequired = feature_bit(CpuFeature::avx) | feature_bit(
                                      feature_bit(CpuFeature::fma) | feature_bit(CpuFeature::f16c);
 }  // namespace
 
-constinit const KernelSet kernel_set = TOKENMILL_KERNEL_TABLE("x86_avx2", kRequired, 100, 16);
+constinit const KernelSet kernel_set = TOKENMILL_KERNEL_TABLE("x86_avx2", kRequired, 100, 16, peak_loops);
 
 }  // namespace tokenmill::TOKENMILL_SET_NAMESPACE

@@ -9,6 +9,6 @@ constexpr CpuFeatureMask kRequired =
     feature_bit(CpuFeature::avx512dq) | feature_bit(CpuFeature::avx512vl) | feature_bit(CpuFeature::avx512_vnni);
 }  // namespace
 
-constinit const KernelSet kernel_set = TOKENMILL_KERNEL_TABLE("x86_avx512_vnni", kRequired, 200, 16);
+constinit const KernelSet kernel_set = TOKENMILL_KERNEL_TABLE("x86_avx512_vnni", kRequired, 200, 16, peak_loops);
 
 }  // namespace tokenmill::TOKENMILL_SET_NAMESPACE

@@ -6,6 +6,7 @@ import os
 import sys
 from importlib import import_module
 from pkgutil import iter_modules
+from types import ModuleType
 from typing import Any
 
 import typer
@@ -25,17 +26,21 @@ Every command takes `--json` for machines. Exit codes: 0 fine, 1 failure, findin
 
 
 class CommandsByFile(TyperGroup):
-    """Subcommands are the modules of the package `commands`; each defines a function `command`."""
+    """Subcommands are the modules of a package, each with a function `command`; a package in it is a group of them."""
+
+    package: ModuleType = commands
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 (the base class fixes the signature)
         """Names of the commands, in alphabetical order; underscores of a file name show as hyphens."""
-        return sorted(module.name.replace("_", "-") for module in iter_modules(commands.__path__))
+        return sorted(module.name.replace("_", "-") for module in iter_modules(self.package.__path__))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of that name, or None; only its own file is imported."""
         if cmd_name not in self.list_commands(ctx):
             return None
-        module = import_module(f"{commands.__name__}.{cmd_name.replace('-', '_')}")
+        module = import_module(f"{self.package.__name__}.{cmd_name.replace('-', '_')}")
+        if hasattr(module, "__path__"):
+            return _group(cmd_name, module)
         single = typer.Typer(add_completion=False, rich_markup_mode="markdown")
         single.command(name=cmd_name)(module.command)
         return typer.main.get_command(single)
@@ -49,6 +54,20 @@ class CommandsByFile(TyperGroup):
             if code is None or os.environ.get("TOKENMILL_DEBUG") == "1":
                 raise
             raise typer.Exit(code) from error
+
+
+def _group(name: str, package: ModuleType) -> Any:
+    """The commands of a package; its docstring is their help."""
+    group = typer.Typer(
+        name=name,
+        cls=type("CommandsOfPackage", (CommandsByFile,), {"package": package}),
+        help=package.__doc__,
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode="markdown",
+    )
+    group.callback()(lambda: None)
+    return typer.main.get_group(group)
 
 
 app = typer.Typer(

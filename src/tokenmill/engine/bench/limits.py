@@ -1,0 +1,62 @@
+"""Measures what this machine reaches at most, in the run that is going to be judged by it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from tokenmill import _native
+from tokenmill.engine.bench.spread import spread_of
+from tokenmill.vocabulary.bench_report import Limit
+from tokenmill.vocabulary.host_facts import HostFacts
+
+STREAMS = (1, 8)
+_LEAST_COLD_BYTES = 512 << 20
+_CACHES = 8
+
+
+def cold_bytes(facts: HostFacts) -> int:
+    """Memory to read in turn so that little of it is still in a cache: 512 MiB, or 8 times the last level's size.
+
+    Never more than a quarter of what is available.
+    """
+    cache = facts.cpu.l3_bytes or facts.cpu.l2_bytes or 0
+    return max(1 << 20, min(max(_LEAST_COLD_BYTES, _CACHES * cache), facts.memory.available_bytes // 4))
+
+
+def measure_limits(
+    bench: _native.KernelBench, nbytes: int, *, repeats: int = 9, seconds: float = 0.3
+) -> tuple[Limit, ...]:
+    """The read rate ("read": the best number of streams; "read_1": one stream) and the set's peak loops.
+
+    Args:
+        bench: kernel set and threads to measure with.
+        nbytes: memory to read.
+        repeats: at least so many of each.
+        seconds: and as many more as fit.
+    """
+    read = {
+        streams: _limit(f"read_{streams}", f"{_streams(streams)}, prefetched 8 KiB ahead", "bytes/s", amount, times)
+        for streams, (amount, times) in zip(
+            STREAMS, bench.read(nbytes, STREAMS, repeats=repeats, seconds=seconds), strict=True
+        )
+    }
+    best = max(read.values(), key=lambda limit: limit.rate)
+    limits = [dataclasses.replace(best, name="read"), *read.values()]
+    for quantity, instructions, amount, times in bench.peaks(repeats=repeats, seconds=seconds / 3):
+        limits.append(_limit(quantity, instructions, "multiply-adds/s", amount, times))
+    return tuple(limits)
+
+
+def rates_of(limits: Sequence[Limit]) -> dict[str, float]:
+    """Rates by name, for the roofline."""
+    return {limit.name: limit.rate for limit in limits}
+
+
+def _streams(count: int) -> str:
+    return "1 stream a thread" if count == 1 else f"{count} streams a thread"
+
+
+def _limit(name: str, how: str, unit: str, amount: float, times: Sequence[float]) -> Limit:
+    time = spread_of(times)
+    return Limit(name, how, unit, float(amount), amount / time.minimum, time)
