@@ -74,7 +74,7 @@ def page() -> str:
 
 def _read_set(folder: Path) -> SetSource:
     text = (folder / "kernel_set.cpp").read_text(encoding="utf-8")
-    table = re.search(r'TOKENMILL_KERNEL_TABLE\(\s*"(\w+)",[^;]*?,\s*(\d+),\s*(\d+)\)', text)
+    table = re.search(r'TOKENMILL_KERNEL_TABLE\(\s*"(\w+)",[^;]*?,\s*(\d+),\s*(\d+)(?:,\s*\w+)?\)', text)
     if table is None:
         raise ValueError(f"{folder.name}/kernel_set.cpp has no TOKENMILL_KERNEL_TABLE(name, features, rank, rows)")
     return SetSource(
