@@ -8,7 +8,7 @@ from scripted_runner import VOCAB, ScriptedRunner, expected_output, next_token
 from tokenmill.engine.engine import Engine
 from tokenmill.engine.options import ModelInfo
 from tokenmill.scheduling.batch_plan import SequenceStep
-from tokenmill.scheduling.scheduler import SchedulerLimits
+from tokenmill.scheduling.limits import SchedulerLimits
 from tokenmill.text.chat_template import ChatTemplate
 from tokenmill.text.tokenizer import Tokenizer
 

@@ -1,7 +1,8 @@
 """A runner without a model: the next token is a fixed function of all tokens before it, as with a real model.
 
 It keeps its own KV "pages", holding the tokens themselves, and checks on every step that the pages a plan names hold
-exactly the prefix that the plan claims. A scheduler that shares, loses or forgets to zero a page is caught here.
+exactly the prefix that the plan claims. A scheduler that loses a page, shares one that is not full or forgets to zero
+one is caught here.
 """
 
 from __future__ import annotations
@@ -54,9 +55,11 @@ class ScriptedRunner:
         self.plans.append(plan)
         for page in plan.zero_pages:
             self._pages[page] = [None] * PAGE_TOKENS
-        used = [page for step in plan.steps for page in step.pages]
-        assert len(used) == len(set(used)), "a page is shared by two sequences"
-        assert set(plan.zero_pages) <= set(used), "a page was zeroed for nobody"
+        read = {page for step in plan.steps for page in step.pages[: step.position // PAGE_TOKENS]}
+        written = [page for step in plan.steps for page in step.pages[step.position // PAGE_TOKENS :]]
+        assert len(written) == len(set(written)), "a page is written by two sequences"
+        assert read.isdisjoint(written), "a page is written while another sequence reads it"
+        assert set(plan.zero_pages) <= set(written), "a page was zeroed for nobody"
         return StepResults(tuple(self._answer(step) for step in plan.steps), {"matmul": 0.5, "other": 0.25})
 
     def _answer(self, step: SequenceStep) -> SequenceResult:

@@ -115,6 +115,7 @@ def test_chat_logprobs(client: openai.OpenAI) -> None:
         model="scripted",
         messages=CHAT,  # type: ignore[arg-type]
         max_tokens=4,
+        seed=2,
         logprobs=True,
         top_logprobs=2,
     )
@@ -128,13 +129,15 @@ def test_chat_logprobs(client: openai.OpenAI) -> None:
 
 
 def test_completion_logprobs(client: openai.OpenAI) -> None:
-    answer = client.completions.create(model="scripted", prompt="abc", max_tokens=4, logprobs=2)
+    answer = client.completions.create(model="scripted", prompt="abc", max_tokens=4, logprobs=2, seed=2)
     logprobs = answer.choices[0].logprobs
     assert logprobs is not None
     assert logprobs.text_offset == [0, 1, 2, 3]
     assert "".join(logprobs.tokens or []) == answer.choices[0].text
     assert all(len(top) == 2 for top in logprobs.top_logprobs or [])
-    pieces = list(client.completions.create(model="scripted", prompt="abc", max_tokens=4, logprobs=0, stream=True))
+    pieces = list(
+        client.completions.create(model="scripted", prompt="abc", max_tokens=4, logprobs=0, seed=2, stream=True)
+    )
     offsets = [o for p in pieces if p.choices[0].logprobs for o in p.choices[0].logprobs.text_offset or []]
     assert offsets == [0, 1, 2, 3]
 

@@ -8,11 +8,12 @@ from tokenmill.vocabulary.errors import RequestError
 from tokenmill.vocabulary.generation import GenerationRequest, SamplingParams
 
 MAX_LOGPROBS = 20
+MAX_PRIORITY = 100
 _MAX_SEED = 2**64 - 1
 
 
 def check_request(request: GenerationRequest, vocab_size: int) -> None:
-    """Checks token ids and sampling parameters (lengths are the scheduler's business).
+    """Checks token ids, service and sampling parameters (lengths are the scheduler's business).
 
     Raises:
         RequestError: names the parameter, the value seen and the range wanted.
@@ -22,6 +23,11 @@ def check_request(request: GenerationRequest, vocab_size: int) -> None:
         raise RequestError(f"the prompt has token ids outside 0…{vocab_size - 1}", parameter="prompt")
     if any(not stop for stop in request.stop_strings):
         raise RequestError("a stop string is empty", parameter="stop")
+    _in_range("priority", request.priority, -MAX_PRIORITY, MAX_PRIORITY)
+    if request.max_tokens_per_s is not None:
+        _in_range("max_tokens_per_s", request.max_tokens_per_s, 0.01, 1e6)
+    if request.first_token_within_s is not None:
+        _in_range("first_token_within_s", request.first_token_within_s, 0.0, 1e6)
     _check_sampling(request.sampling, vocab_size)
 
 

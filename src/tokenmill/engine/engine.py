@@ -10,8 +10,11 @@ from tokenmill.engine.check_request import check_request
 from tokenmill.engine.engine_loop import EngineLoop, Runner
 from tokenmill.engine.generation import Generation
 from tokenmill.engine.options import EngineOptions, ModelInfo
+from tokenmill.engine.record_file import RecordFile
 from tokenmill.engine.step_report import StepReport
-from tokenmill.scheduling.scheduler import Scheduler, SchedulerLimits, SchedulerState
+from tokenmill.scheduling.limits import SchedulerLimits, SchedulerState
+from tokenmill.scheduling.recording import RecordedScheduler
+from tokenmill.scheduling.scheduler import Scheduler
 from tokenmill.text.chat_template import ChatTemplate, Message
 from tokenmill.text.prompt import render_to_tokens
 from tokenmill.text.tokenizer import Tokenizer
@@ -37,12 +40,19 @@ class Engine:
         limits: SchedulerLimits,
         tokenizer: Tokenizer,
         chat_template: ChatTemplate | None,
+        *,
+        record_path: Path | None = None,
     ) -> None:
         self.info = info
         self.tokenizer = tokenizer
         self.chat_template = chat_template
         self._observers: tuple[Callable[[StepReport], None], ...] = ()
-        self._loop = EngineLoop(Scheduler(limits, tokenizer.stop_ids), runner, on_step=self._tell_observers)
+        self._record = None if record_path is None else RecordFile(record_path)
+        if self._record is None:
+            scheduler = Scheduler(limits, tokenizer.stop_ids)
+        else:
+            scheduler = RecordedScheduler(limits, tokenizer.stop_ids, self._record.write)
+        self._loop = EngineLoop(scheduler, runner, on_step=self._tell_observers)
 
     @classmethod
     def load(cls, path: Path, options: EngineOptions | None = None, *, progress: Progress | None = None) -> Self:
@@ -58,8 +68,16 @@ class Engine:
         """
         from tokenmill.engine.load import load_parts  # noqa: PLC0415 - native code is loaded only when it is needed
 
-        parts = load_parts(path, options or EngineOptions(), progress)
-        return cls(parts.info, parts.runner, parts.limits, parts.tokenizer, parts.chat_template)
+        options = options or EngineOptions()
+        parts = load_parts(path, options, progress)
+        return cls(
+            parts.info,
+            parts.runner,
+            parts.limits,
+            parts.tokenizer,
+            parts.chat_template,
+            record_path=options.record_path,
+        )
 
     @property
     def state(self) -> SchedulerState:
@@ -77,7 +95,7 @@ class Engine:
         Raises:
             ContextLengthError: the prompt does not fit; the message has both numbers.
             RequestError: a parameter is out of range.
-            OverloadedError: the queue is full.
+            OverloadedError: the queue is full, or the first token would come later than the request allows.
             UnavailableError: the engine was closed or has failed.
         """
         check_request(request, self.info.vocab_size)
@@ -97,8 +115,10 @@ class Engine:
         self._observers = (*self._observers, observer)
 
     def close(self) -> None:
-        """Ends what is running with an error, and the engine's thread. Safe to call twice."""
+        """Ends what is running (FinishReason.SHUTDOWN), and the engine's thread. Safe to call twice."""
         self._loop.close()
+        if self._record is not None:
+            self._record.close()
         if self.chat_template is not None:
             self.chat_template.close()
 

@@ -9,15 +9,14 @@ from collections.abc import Callable
 from typing import Protocol
 
 from tokenmill.engine.generation import Generation
-from tokenmill.engine.step_report import StepReport
+from tokenmill.engine.step_report import StepReport, step_report
 from tokenmill.scheduling.batch_plan import BatchPlan, StepResults
-from tokenmill.scheduling.scheduler import Scheduler, SchedulerState, SequenceEvents
+from tokenmill.scheduling.limits import SchedulerState
+from tokenmill.scheduling.scheduler import Scheduler, SequenceEvents
 from tokenmill.vocabulary.errors import UnavailableError
 from tokenmill.vocabulary.generation import FinishReason, GenerationRequest, TokenEvent
 
 logger = logging.getLogger(__name__)
-
-CLOSED = "the engine was closed"  # the error of sequences that `close` ends
 
 
 class Runner(Protocol):
@@ -54,6 +53,7 @@ class EngineLoop:
         self._changed = threading.Condition()  # guards everything below, and the scheduler
         self._generations: dict[int, Generation] = {}
         self._closing = False
+        self._planned_s = 0.0  # when the last step was planned; of the engine's thread alone
         self._failure = ""
         self._thread = threading.Thread(target=self._run, name="tokenmill-engine", daemon=True)
         self._thread.start()
@@ -74,20 +74,21 @@ class EngineLoop:
 
         Raises:
             RequestError: it can never be served.
-            OverloadedError: the queue is full.
+            OverloadedError: the queue is full, or the first token would come too late.
             UnavailableError: the loop is closed or has failed.
         """
         with self._changed:
             if self._closing or self._failure:
                 raise UnavailableError(f"the engine has failed: {self._failure}" if self._failure else "engine closed")
-            sequence_id = self._scheduler.add(request)
-            generation = Generation(request, self._clock(), lambda: self._cancel(sequence_id))
+            now = self._clock()
+            sequence_id = self._scheduler.add(request, now)
+            generation = Generation(request, now, lambda: self._cancel(sequence_id))
             self._generations[sequence_id] = generation
             self._changed.notify()
         return generation
 
     def close(self) -> None:
-        """Ends the step that is running, then every generation (with an error), then the thread."""
+        """Ends the step that is running, then every generation (FinishReason.SHUTDOWN), then the thread."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -102,20 +103,20 @@ class EngineLoop:
         generation.deliver([TokenEvent(None, self._clock(), finish_reason=FinishReason.CANCELLED)])
 
     def _run(self) -> None:
-        failure = CLOSED
+        reason, failure = FinishReason.SHUTDOWN, ""
         try:
             while (plan := self._next_plan()) is not None:
                 self._step(plan)
         except Exception as error:
             logger.exception("The engine stops: a step failed")
-            failure = f"{type(error).__name__}: {error}"
+            reason, failure = FinishReason.ERROR, f"{type(error).__name__}: {error}"
             self._failure = failure
         with self._changed:
             self._closing = True
             self._scheduler.clear()
             left = list(self._generations.values())
             self._generations.clear()
-        end = TokenEvent(None, self._clock(), finish_reason=FinishReason.ERROR, error=failure)
+        end = TokenEvent(None, self._clock(), finish_reason=reason, error=failure)
         for generation in left:
             generation.deliver([end])
 
@@ -123,14 +124,16 @@ class EngineLoop:
         """Sleeps until there is a step to run; None when the loop is to end."""
         with self._changed:
             while not self._closing:
-                plan = self._scheduler.plan()
+                now = self._clock()
+                plan = self._scheduler.plan(now)
                 if plan is not None:
+                    self._planned_s = now
                     return plan
-                self._changed.wait()
+                due = self._scheduler.due_s()
+                self._changed.wait(None if due is None else max(0.0, due - now))
         return None
 
     def _step(self, plan: BatchPlan) -> None:
-        begin = self._clock()
         results = self._runner.run(plan)
         end = self._clock()
         with self._changed:
@@ -141,9 +144,7 @@ class EngineLoop:
             if generation is not None:
                 generation.deliver(item.events)
         if self._on_step is not None:
-            decode = sum(1 for step in plan.steps if len(step.tokens) == 1 and step.sampling is not None)
-            report = StepReport(end - begin, results.phase_seconds, plan.token_count - decode, decode, state)
-            self._on_step(report)
+            self._on_step(step_report(plan, results, end - self._planned_s, state))
 
     def _reader(self, item: SequenceEvents) -> Generation | None:
         if item.events[-1].finish_reason is not None:

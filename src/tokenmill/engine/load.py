@@ -14,7 +14,8 @@ from tokenmill.engine.options import EngineOptions, ModelInfo
 from tokenmill.engine.self_test import tested_kernel_set
 from tokenmill.host import read_host_facts
 from tokenmill.models import plan_model
-from tokenmill.scheduling.scheduler import SchedulerLimits
+from tokenmill.scheduling.batch_plan import PAGE_TOKENS
+from tokenmill.scheduling.limits import SchedulerLimits
 from tokenmill.text.chat_template import ChatTemplate
 from tokenmill.text.tokenizer import Tokenizer
 from tokenmill.vocabulary.errors import CapacityError, ModelFileError, RequestError, TemplateError
@@ -92,6 +93,9 @@ def load_parts(path: Path, options: EngineOptions, progress: Progress | None = N
         max_sequences=options.max_sequences,
         step_tokens=options.prefill_tokens + options.max_sequences,
         queue_limit=options.queue_limit,
+        itl_target_s=options.itl_target_s,
+        kv_bytes_per_token=model.kv_bytes_per_page // PAGE_TOKENS,
+        cached_pages=None if options.prefix_cache else 0,
     )
     return EngineParts(info, ModelRunner(model), limits, tokenizer, _chat_template(model_file))
 
@@ -102,6 +106,8 @@ def _check_options(options: EngineOptions) -> None:
         value = getattr(options, name)
         if value is not None and value < low:
             raise RequestError(f"{name} is {value}; it must be at least {low}", parameter=name)
+    if options.itl_target_s is not None and not options.itl_target_s > 0:
+        raise RequestError(f"itl_target_s is {options.itl_target_s}; it must be above 0", parameter="itl_target_s")
 
 
 def _tokenizer(model_file: ModelFile, plan: ModelPlan) -> Tokenizer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,10 @@ class EngineOptions:
         prefill_tokens: most prompt tokens of one step. More makes prompts faster and running answers less even.
         kv_bytes: memory for the KV cache; by default what max_sequences full contexts need, if that much is free.
         queue_limit: most sequences that wait; one more is refused.
+        itl_target_s: how long running answers may wait for a token while prompts are computed; by default a few times
+            what a step without prompts takes.
+        prefix_cache: whether beginnings that prompts have in common are kept and computed once.
+        record_path: a new file for a record of all that the scheduler is told and decides (token ids in it).
         pin: whether each thread keeps to one core; by default when the threads have all cores and no quota.
     """
 
@@ -28,6 +33,9 @@ class EngineOptions:
     kv_bytes: int | None = None
     queue_limit: int = 256
     pin: bool | None = None
+    itl_target_s: float | None = None
+    prefix_cache: bool = True
+    record_path: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)

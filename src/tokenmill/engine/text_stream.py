@@ -64,6 +64,7 @@ class TextStream:
         self._stop_strings = StopStrings(generation.request.stop_strings)
         self._with_tokens = generation.request.sampling.logprobs is not None
         self._token_count = 0
+        self._cached_prompt_tokens = 0
         self._decoded = 0  # characters that the decoder has given
         self._emitted = 0  # characters that have left in a delta
         self._held: deque[tuple[TokenText, int, int]] = deque()  # token, first and past-last character of its text
@@ -71,7 +72,7 @@ class TextStream:
     @property
     def usage(self) -> Usage:
         """Counts so far. Every generated token counts, a stop token and those of a stop string too."""
-        return Usage(len(self._generation.request.prompt_tokens), self._token_count)
+        return Usage(len(self._generation.request.prompt_tokens), self._token_count, self._cached_prompt_tokens)
 
     def cancel(self) -> None:
         """Ends the generation; safe to call twice and after the end."""
@@ -99,6 +100,7 @@ class TextStream:
         text = ""
         if event.token_id is not None:
             self._token_count += 1
+            self._cached_prompt_tokens += event.cached_prompt_tokens
             if reason is not FinishReason.STOP:  # a stop token has no text
                 text = self._decoder.push(event.token_id)
                 self._hold(event, len(text))

@@ -30,6 +30,7 @@ class SequenceStep:
         tokens: at least one; token i is stored at absolute position `position + i`.
         position: absolute position of the first token.
         pages: the page table; position t lies in pages[t // PAGE_TOKENS]. Covers every position up to the last token.
+            Sequences may have pages in common that lie wholly before the position of each: those are read only.
         sampling: how to draw a token after the last one of `tokens`; None draws none (more of the prompt follows).
         history: only when `sampling` has a penalty switched on.
     """
@@ -43,11 +44,30 @@ class SequenceStep:
 
 
 @dataclass(frozen=True, slots=True)
+class SequenceStart:
+    """A sequence is computed for the first time in this step, `queue_s` seconds after it arrived."""
+
+    sequence_id: int
+    queue_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class BatchPlan:
-    """One ragged batch. `zero_pages` are handed out for the first time since they were freed: zero them first."""
+    """One ragged batch.
+
+    Attributes:
+        steps: the sequences' parts.
+        zero_pages: handed out for the first time since they were freed: zero them first.
+        predicted_s: what the scheduler expects the step to take; 0 when it does not say.
+        starts: the sequences that begin with this step.
+        deferred: sequences that could decode and are left out, for their rate or their cost.
+    """
 
     steps: tuple[SequenceStep, ...]
     zero_pages: tuple[int, ...] = ()
+    predicted_s: float = 0.0
+    starts: tuple[SequenceStart, ...] = ()
+    deferred: int = 0
 
     @property
     def token_count(self) -> int:

@@ -1,62 +1,39 @@
 """Continuous batching: decides before each step which sequences compute which tokens, and what a result means.
 
-First come, first served. Each step takes one token of every sequence that is decoding and fills the rest of the
-step's token budget with chunks of prompts, oldest first. When KV pages run out, the sequence that came last gives all
-of its pages back and later computes them again (the numerics contract makes the recomputed values the same bits).
-The oldest sequence can always push out all others and alone always fits, so every sequence ends.
+Each step takes one token of every sequence that is decoding, and as many prompt tokens as a cost model learned from
+earlier steps says will fit within the inter-token target, the oldest prompt first. Sequences are served in the order of
+their keys (arrival, moved by priority). When KV pages run out, the last in that order gives all of its pages back and
+later computes them again, or finds them in the prefix cache (the numerics contract makes them the same bits). The first
+in order can always push out all others and alone always fits, so every sequence ends.
 
 Pure: no clock (the caller passes times in), no threads, no I/O. The caller serialises the calls.
 """
 
 from __future__ import annotations
 
-from collections import deque
+import bisect
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from tokenmill.scheduling.batch_plan import PAGE_TOKENS, BatchPlan, SequenceResult, SequenceStep, StepResults
+from tokenmill.scheduling.admission import Outlook, admit
+from tokenmill.scheduling.batch_plan import (
+    BatchPlan,
+    SequenceResult,
+    SequenceStart,
+    SequenceStep,
+    StepResults,
+)
+from tokenmill.scheduling.decode_rows import choose_rows, settle, step_target
+from tokenmill.scheduling.limits import SchedulerLimits, SchedulerState
 from tokenmill.scheduling.page_ledger import PageLedger, pages_for
+from tokenmill.scheduling.prefill_chunks import LEAST_CHUNK, prefill_chunks, slack_alone_s
+from tokenmill.scheduling.prefix_cache import PrefixCache
 from tokenmill.scheduling.sequence import ScheduledSequence
+from tokenmill.scheduling.step_cost import StepCost, StepWork, seen_bytes
+from tokenmill.scheduling.waiting_line import WaitingLine, service_key
 from tokenmill.vocabulary.errors import ContextLengthError, OverloadedError, RequestError
 from tokenmill.vocabulary.generation import FinishReason, GenerationRequest, TokenEvent
-
-
-@dataclass(frozen=True, slots=True)
-class SchedulerLimits:
-    """What the scheduler may use.
-
-    Attributes:
-        context_length: most tokens of a sequence, prompt and output together.
-        page_count: KV pages; they must hold one sequence of context_length.
-        max_sequences: most sequences in one step.
-        step_tokens: most tokens in one step; at least max_sequences + 1, so that decoding cannot starve a prefill.
-        queue_limit: most sequences that wait beyond the max_sequences that may run.
-    """
-
-    context_length: int
-    page_count: int
-    max_sequences: int = 16
-    step_tokens: int = 256
-    queue_limit: int = 256
-
-    def __post_init__(self) -> None:
-        if min(self.context_length - 1, self.page_count, self.max_sequences, self.queue_limit + 1) < 1:
-            raise ValueError("context_length must be at least 2, queue_limit 0, and the other limits 1")
-        if self.page_count * PAGE_TOKENS < self.context_length:
-            raise ValueError(f"{self.page_count} KV pages cannot hold one sequence of {self.context_length} tokens")
-        if self.step_tokens <= self.max_sequences:
-            raise ValueError(f"step_tokens ({self.step_tokens}) must exceed max_sequences ({self.max_sequences})")
-
-
-@dataclass(frozen=True, slots=True)
-class SchedulerState:
-    """Counts for metrics and for admission; preemptions is a total since the start."""
-
-    running: int
-    waiting: int
-    free_pages: int
-    page_count: int
-    preemptions: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +47,11 @@ class SequenceEvents:
 # Pages that a sequence is expected to grow by soon: 64 tokens, or less when it ends before.
 _GROWTH_PAGES = 4
 
+# Weight of the newest in the running averages of a reply's length and a step's time, and what a reply is thought to be
+# before the first one has ended.
+_NEWEST = 0.1
+_TYPICAL_OUTPUT = 128.0
+
 
 def _wanted_pages(sequence: ScheduledSequence) -> int:
     """Pages it needs beyond those it has, for the tokens it has and some growth."""
@@ -79,7 +61,9 @@ def _wanted_pages(sequence: ScheduledSequence) -> int:
 
 
 class Scheduler:
-    """Owns the waiting line, the running sequences and the page ledger.
+    """Owns the waiting line, the running sequences and the KV pages.
+
+    Times are seconds of one clock that does not run backwards.
 
     Args:
         limits: see SchedulerLimits.
@@ -88,29 +72,44 @@ class Scheduler:
 
     def __init__(self, limits: SchedulerLimits, stop_tokens: AbstractSet[int] = frozenset()) -> None:
         self.limits = limits
+        self.cost = StepCost()
         self._stop_tokens = frozenset(stop_tokens)
-        self._ledger = PageLedger(limits.page_count)
-        self._waiting: deque[ScheduledSequence] = deque()  # by sequence_id
-        self._running: list[ScheduledSequence] = []  # by sequence_id; all are older than those that wait
+        self._cache = PrefixCache(PageLedger(limits.page_count), limits.cached_pages)
+        self._waiting = WaitingLine()
+        self._running: list[ScheduledSequence] = []  # by key
         self._in_flight: BatchPlan | None = None
+        self._in_flight_work = StepWork()
+        self._planned_s = 0.0
+        self._prefill_held_back = False  # the last step had no room for a prompt beside a costly row
+        self._blocked: tuple[int, int, int] | None = None  # what the last vain search for cached pages was about
         self._next_id = 0
         self._preemptions = 0
+        self._prompt_tokens = 0
+        self._cached_prompt_tokens = 0
+        self._typical_output = _TYPICAL_OUTPUT
+        self._typical_step_s = 0.0
 
     @property
     def state(self) -> SchedulerState:
         """A snapshot of the counts."""
-        ledger = self._ledger
         return SchedulerState(
-            len(self._running), len(self._waiting), ledger.free_count, ledger.page_count, self._preemptions
+            len(self._running),
+            len(self._waiting),
+            self._cache.available,
+            self.limits.page_count,
+            self._preemptions,
+            self._cache.idle,
+            self._prompt_tokens,
+            self._cached_prompt_tokens,
         )
 
-    def add(self, request: GenerationRequest) -> int:
-        """Puts a request at the end of the line and returns its sequence id.
+    def add(self, request: GenerationRequest, now_s: float) -> int:
+        """Puts a request into the line and returns its sequence id.
 
         Raises:
             ContextLengthError: the prompt fills the context.
             RequestError: the prompt is empty, or max_tokens is below 1.
-            OverloadedError: the running sequences and the waiting line are full.
+            OverloadedError: the line is full, or the first token would come too late.
         """
         context = self.limits.context_length
         prompt = len(request.prompt_tokens)
@@ -124,15 +123,21 @@ class Scheduler:
             )
         if request.max_tokens is not None and request.max_tokens < 1:
             raise RequestError(f"max_tokens is {request.max_tokens}; it must be at least 1", parameter="max_tokens")
-        alive, most = len(self._running) + len(self._waiting), self.limits.max_sequences + self.limits.queue_limit
-        if alive >= most:
-            raise OverloadedError(f"{alive} sequences are running or waiting, which is the limit", retry_after_s=1)
         room = context - prompt
         sequence = ScheduledSequence(
-            self._next_id, request, room if request.max_tokens is None else min(room, request.max_tokens)
+            self._next_id,
+            request,
+            room if request.max_tokens is None else min(room, request.max_tokens),
+            now_s,
+            service_key(now_s, request.priority, self._next_id),
         )
+        alive, most = len(self._running) + len(self._waiting), self.limits.max_sequences + self.limits.queue_limit
+        if alive >= most or request.first_token_within_s is not None:
+            rejection = admit(alive, most, request.first_token_within_s, self._outlook(sequence))
+            if rejection is not None:
+                raise OverloadedError(rejection.what, retry_after_s=rejection.retry_after_s, reason=rejection.reason)
         self._next_id += 1
-        self._waiting.append(sequence)
+        self._waiting.put(sequence)
         return sequence.sequence_id
 
     def cancel(self, sequence_id: int) -> bool:
@@ -140,10 +145,8 @@ class Scheduler:
 
         Its pages are free at once, or at the commit of the step that is using them.
         """
-        for sequence in self._waiting:
-            if sequence.sequence_id == sequence_id:
-                self._waiting.remove(sequence)
-                return True
+        if self._waiting.remove(sequence_id):
+            return True
         for sequence in self._running:
             if sequence.sequence_id == sequence_id and not sequence.cancelled:
                 if self._in_flight is None:
@@ -153,30 +156,25 @@ class Scheduler:
                 return True
         return False
 
-    def plan(self) -> BatchPlan | None:
-        """The next step, or None when there is nothing to do. Each plan must be answered by one `commit`."""
+    def plan(self, now_s: float) -> BatchPlan | None:
+        """The next step, or None when there is nothing to do now. Each plan must be answered by one `commit`.
+
+        After None, `due_s` says when there may be something to do although nothing has come.
+        """
         if self._in_flight is not None:
             raise RuntimeError("the last plan has not been committed")
-        steps: list[SequenceStep] = []
-        fresh: list[int] = []
-        decoding = sum(1 for s in self._running if s.remaining == 1)
-        budget = self.limits.step_tokens - decoding  # of prompt chunks; every decode row has its place already
-        preempted = self._preemptions
-        index = 0
-        while index < len(self._running):  # the list shrinks from its end when a younger sequence is pushed out
-            sequence = self._running[index]
-            index += 1
-            chunk = 1 if sequence.remaining == 1 else min(sequence.remaining, budget)
-            if chunk == 0 or not self._make_room(sequence, chunk, fresh):
-                continue
-            budget -= chunk if sequence.remaining > 1 else 0
-            steps.append(self._step(sequence, chunk))
-        if self._preemptions == preempted:
-            self._admit(budget, steps, fresh)
-        if not steps:
-            return None
-        self._in_flight = BatchPlan(tuple(steps), tuple(fresh))
-        return self._in_flight
+        while True:
+            preemptions = self._preemptions
+            plan = self._plan_once(now_s)
+            # A sequence that found no page may have pushed itself out: then others have room.
+            if plan is not None or self._preemptions == preemptions:
+                self._in_flight = plan
+                self._planned_s = now_s
+                return plan
+
+    def due_s(self) -> float | None:
+        """When the first of the replies that are held to a rate may go on; None when none is."""
+        return min((s.due_s for s in self._running if s.request.max_tokens_per_s and s.remaining == 1), default=None)
 
     def commit(self, results: StepResults, time_s: float) -> list[SequenceEvents]:
         """Takes the answer to the last plan; `time_s` is when the step ended.
@@ -188,6 +186,9 @@ class Scheduler:
         if plan is None or [s.sequence_id for s in plan.steps] != [r.sequence_id for r in results.results]:
             raise RuntimeError("the results do not answer the plan in flight")
         self._in_flight = None
+        seconds = time_s - self._planned_s
+        self.cost.observe(self._in_flight_work, seconds)
+        self._typical_step_s += _NEWEST * (seconds - self._typical_step_s)
         by_id = {s.sequence_id: s for s in self._running}
         out = []
         for step, result in zip(plan.steps, results.results, strict=True):
@@ -209,81 +210,208 @@ class Scheduler:
         self._waiting.clear()
         return gone
 
+    def _plan_once(self, now_s: float) -> BatchPlan | None:
+        self._admit()
+        per_token = self.limits.kv_bytes_per_token
+        decoding = [s for s in self._running if s.remaining == 1]
+        ready = [s for s in decoding if s.due_s <= now_s]
+        choice = choose_rows(
+            ready, self.cost, per_token, self.limits.itl_target_s, with_costly=not self._prefill_held_back
+        )
+        costly_joined = sum(s in choice.costly for s in choice.rows) if choice.costly else 0
+        prefilling = [s for s in self._running if s.remaining > 1]
+        chunks = prefill_chunks(
+            prefilling,
+            slack_s=choice.target_s - choice.seconds if decoding else slack_alone_s(self.cost),
+            token_limit=self.limits.step_tokens - len(choice.rows),
+            cost=self.cost,
+            bytes_per_token=per_token,
+            cache=self._cache,
+            least=0 if costly_joined else LEAST_CHUNK,
+        )
+        self._prefill_held_back = bool(costly_joined and prefilling and not chunks)
+        counts = {s.sequence_id: 1 for s in choice.rows} | {s.sequence_id: count for s, count in chunks}
+        steps, fresh, starts = self._place(counts, now_s)
+        if not steps:
+            return None
+        self._in_flight_work = _work(steps, per_token)
+        predicted = self.cost.predict(self._in_flight_work)
+        settle(choice, predicted)
+        return BatchPlan(tuple(steps), tuple(fresh), predicted, tuple(starts), len(decoding) - len(choice.rows))
+
+    def _place(self, counts: dict[int, int], now_s: float) -> tuple[list[SequenceStep], list[int], list[SequenceStart]]:
+        """Gives pages to the sequences of a step, in order of service, as far as there are pages."""
+        steps: list[SequenceStep] = []
+        fresh: list[int] = []
+        starts: list[SequenceStart] = []
+        index = 0
+        while index < len(self._running):  # the list shrinks from its end when the last one is pushed out
+            sequence = self._running[index]
+            index += 1
+            count = counts.get(sequence.sequence_id, 0)
+            if count == 0 or not self._make_room(sequence, count):
+                continue
+            fresh += self._cache.extend(sequence, count)
+            steps.append(_step(sequence, count))
+            if not sequence.started:
+                sequence.started = True
+                starts.append(SequenceStart(sequence.sequence_id, max(0.0, now_s - sequence.arrival_s)))
+        return steps, fresh, starts
+
     def _apply(
         self, sequence: ScheduledSequence, step: SequenceStep, result: SequenceResult, time_s: float
     ) -> TokenEvent | None:
         """Books one result; an event when there is something to tell."""
         if sequence.cancelled:
             return None
-        sequence.computed += len(step.tokens)
         if result.error:
             self._retire(sequence)
             return TokenEvent(None, time_s, finish_reason=FinishReason.ERROR, error=result.error)
+        sequence.computed += len(step.tokens)
+        self._cache.register(sequence)
         if step.sampling is None:
             return None
         if result.token_id is None:
             raise RuntimeError(f"sequence {step.sequence_id} was to draw a token and came back without one")
         sequence.tokens.append(result.token_id)
+        rate = sequence.request.max_tokens_per_s
+        if rate:
+            sequence.due_s = max(sequence.due_s, time_s - 1 / rate) + 1 / rate
+        first = sequence.output_length == 1
+        if first:
+            self._prompt_tokens += sequence.prompt_length
+            self._cached_prompt_tokens += sequence.cached_tokens
         reason = None
         if result.token_id in self._stop_tokens and not sequence.request.ignore_eos:
             reason = FinishReason.STOP
         elif sequence.output_length >= sequence.max_output:
             reason = FinishReason.LENGTH
         if reason is not None:
+            self._typical_output += _NEWEST * (sequence.output_length - self._typical_output)
             self._retire(sequence)
-        return TokenEvent(result.token_id, time_s, result.logprob, result.top_logprobs, reason)
+        cached = sequence.cached_tokens if first else 0
+        return TokenEvent(
+            result.token_id, time_s, result.logprob, result.top_logprobs, reason, cached_prompt_tokens=cached
+        )
 
-    def _admit(self, budget: int, steps: list[SequenceStep], fresh: list[int]) -> None:
-        """Starts waiting sequences, in order, while there are slots, budget and pages."""
-        while self._waiting and budget > 0 and len(self._running) < self.limits.max_sequences:
-            sequence = self._waiting[0]
-            # Started only when it fits beside what the running ones are about to take: otherwise it would be pushed
-            # out a few steps later and its prompt computed again.
-            wanted = _wanted_pages(sequence) + sum(_wanted_pages(s) for s in self._running)
-            if self._running and wanted > self._ledger.free_count:
-                return
-            self._waiting.popleft()
-            self._running.append(sequence)
-            chunk = min(sequence.remaining, budget)
-            budget -= chunk
-            if not self._make_room(sequence, chunk, fresh):
-                raise RuntimeError("an admitted sequence found no pages")
-            steps.append(self._step(sequence, chunk))
+    def _admit(self) -> None:
+        """Gives slots to waiting sequences, in order, pushing out those that come after them in that order."""
+        while len(self._waiting):
+            head = self._waiting.head
+            if len(self._running) == self.limits.max_sequences:
+                if self._running[-1].key < head.key:
+                    return
+                self._preempt(self._running[-1])
+            elif not self._fits(head):
+                if not self._would_fit(head):
+                    return
+                self._preempt(self._running[-1])
+            else:
+                bisect.insort(self._running, self._waiting.take(), key=lambda s: s.key)
 
-    def _make_room(self, sequence: ScheduledSequence, chunk: int, fresh: list[int]) -> bool:
-        """Gives the pages for the next `chunk` tokens, pushing out the youngest when short. False: that was itself."""
-        missing = pages_for(sequence.computed + chunk) - len(sequence.pages)
-        while missing > self._ledger.free_count:
-            youngest = self._running[-1]
-            self._preempt(youngest)
-            if youngest is sequence:
+    def _fits(self, head: ScheduledSequence) -> bool:
+        """Whether there are pages for it beside what the running ones are about to take.
+
+        Otherwise it would be pushed out a few steps later and its prompt computed again.
+        """
+        if not self._running:
+            return True
+        others = sum(map(_wanted_pages, self._running))
+        if _wanted_pages(head) + others <= self._cache.available:
+            return True
+        search = (head.sequence_id, self._cache.available, others)
+        if search == self._blocked:
+            return False
+        found = self._cache.attach(head)  # what it shares with running ones it need not be given
+        if _wanted_pages(head) + others <= self._cache.available:
+            head.cached_tokens += found if head.output_length == 0 else 0
+            return True
+        self._cache.free(head)
+        self._blocked = search
+        return False
+
+    def _would_fit(self, head: ScheduledSequence) -> bool:
+        """Whether pushing out all that come after it in order would make room for it."""
+        after = [s for s in self._running if s.key > head.key]
+        if not after:
+            return False
+        others = sum(_wanted_pages(s) for s in self._running if s.key < head.key)
+        room = self._cache.available + sum(len(s.pages) for s in after)
+        return _wanted_pages(head) + others <= room or len(after) == len(self._running)
+
+    def _make_room(self, sequence: ScheduledSequence, count: int) -> bool:
+        """Sees that there are pages for the next `count` tokens, pushing out the last ones. False: that was itself."""
+        missing = self._cache.missing(sequence, count)
+        while missing > self._cache.available:
+            last = self._running[-1]
+            self._preempt(last)
+            if last is sequence:
                 return False
-        pages = self._ledger.allocate(max(0, missing))
-        sequence.pages.extend(pages)
-        fresh.extend(pages)
         return True
 
     def _preempt(self, sequence: ScheduledSequence) -> None:
-        """Back to the head of the line without pages; its tokens are kept and computed again."""
+        """Back into the line without pages; its tokens are kept and computed again."""
         self._retire(sequence)
-        sequence.computed = 0
-        self._waiting.appendleft(sequence)
+        if sequence.output_length == 0:
+            sequence.cached_tokens = 0
+        self._waiting.put(sequence)
         self._preemptions += 1
 
     def _retire(self, sequence: ScheduledSequence) -> None:
         """Out of the running set, its pages free."""
         self._running.remove(sequence)
-        self._ledger.release(sequence.pages)
-        sequence.pages.clear()
+        self._cache.free(sequence)
 
-    def _step(self, sequence: ScheduledSequence, chunk: int) -> SequenceStep:
-        begin = sequence.computed
-        draws = chunk == sequence.remaining
-        return SequenceStep(
-            sequence_id=sequence.sequence_id,
-            tokens=tuple(sequence.tokens[begin : begin + chunk]),
-            position=begin,
-            pages=tuple(sequence.pages),
-            sampling=sequence.sampling if draws else None,
-            history=sequence.history() if draws else None,
+    def _outlook(self, sequence: ScheduledSequence) -> Outlook:
+        """What a newcomer would find now."""
+        before = [s for s in self._running if s.key < sequence.key]
+        waiting = [s for s in self._waiting if s.key < sequence.key]
+        base = self.cost.fixed_s + sum(
+            self.cost.row_s(len(s.tokens) * self.limits.kv_bytes_per_token) for s in self._running
         )
+        slack = step_target(base, self.limits.itl_target_s) - base if self._running else slack_alone_s(self.cost)
+        most = self.limits.step_tokens - len(self._running)
+        chunk = max(LEAST_CHUNK, min(most, self.cost.prefill_within(slack, 0, self.limits.kv_bytes_per_token)))
+        step_s = base + self.cost.prefill_s(chunk, 0, self.limits.kv_bytes_per_token)
+        return Outlook(
+            prefill_ahead=sum(s.remaining for s in (*before, *waiting) if s.remaining > 1),
+            prefill_own=len(sequence.tokens) - self._cache.found_tokens(sequence),
+            prefill_tokens_per_s=chunk / step_s,
+            running_left=[self._left(s) for s in before],
+            waiting_ahead=len(waiting),
+            slots=self.limits.max_sequences,
+            typical_output=self._typical_output,
+            decode_step_s=max(self._typical_step_s, base),
+        )
+
+    def _left(self, sequence: ScheduledSequence) -> int:
+        """Output tokens that it is expected still to give."""
+        typical = max(self._typical_output, sequence.output_length + 1)
+        return max(1, min(sequence.max_output, int(typical)) - sequence.output_length)
+
+
+def _step(sequence: ScheduledSequence, count: int) -> SequenceStep:
+    begin = sequence.computed
+    draws = count == sequence.remaining
+    return SequenceStep(
+        sequence_id=sequence.sequence_id,
+        tokens=tuple(sequence.tokens[begin : begin + count]),
+        position=begin,
+        pages=tuple(sequence.pages),
+        sampling=sequence.sampling if draws else None,
+        history=sequence.history() if draws else None,
+    )
+
+
+def _work(steps: Iterable[SequenceStep], bytes_per_token: int) -> StepWork:
+    """What a plan's steps are to the cost model."""
+    prefill_tokens = decode_rows = decode_bytes = prefill_bytes = 0
+    for step in steps:
+        count = len(step.tokens)
+        if count == 1:
+            decode_rows += 1
+            decode_bytes += (step.position + 1) * bytes_per_token
+        else:
+            prefill_tokens += count
+            prefill_bytes += seen_bytes(count, step.position, bytes_per_token)
+    return StepWork(prefill_tokens, decode_rows, decode_bytes, prefill_bytes)

@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from tokenmill.engine.engine import Engine
-from tokenmill.engine.engine_loop import CLOSED
 from tokenmill.engine.text_stream import TextDelta, TextStream
 from tokenmill.server.errors import GenerationFailedError
 from tokenmill.server.metrics import ServerMetrics
@@ -83,9 +82,9 @@ class Choices:
                 async for index, delta in source:
                     if delta.finish_reason is not None:
                         self._metrics.count_sequence(self._streams[index].usage, delta.finish_reason)
+                    if delta.finish_reason is FinishReason.SHUTDOWN:
+                        raise UnavailableError("the server is shutting down and ended this answer")
                     if delta.finish_reason is FinishReason.ERROR:
-                        if delta.error == CLOSED:
-                            raise UnavailableError("the server is shutting down and ended this answer")
                         raise GenerationFailedError(f"the generation failed: {delta.error}")
                     if not self._cancelled:
                         yield index, delta

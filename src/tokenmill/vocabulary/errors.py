@@ -52,11 +52,15 @@ class ContextLengthError(RequestError):
 
 
 class OverloadedError(TokenmillError):
-    """The queue is full. `retry_after_s` is a whole number of seconds, at least 1."""
+    """A limit is reached, now. `retry_after_s` is a whole number of seconds, at least 1.
 
-    def __init__(self, what: str, *, retry_after_s: int) -> None:
+    `reason` says which limit, in one word for metrics: "queue_full", "deadline", or one of a client's own limits.
+    """
+
+    def __init__(self, what: str, *, retry_after_s: int, reason: str = "queue_full") -> None:
         super().__init__(what)
         self.retry_after_s = max(1, retry_after_s)
+        self.reason = reason
 
 
 class UnavailableError(TokenmillError):

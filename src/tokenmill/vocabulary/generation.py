@@ -13,7 +13,8 @@ class FinishReason(StrEnum):
     STOP = "stop"  # a stop token or a stop string
     LENGTH = "length"  # max_tokens or the context limit
     CANCELLED = "cancelled"  # the client left
-    ERROR = "error"  # a non-finite value, or the engine closed
+    ERROR = "error"  # a non-finite value, or the engine failed
+    SHUTDOWN = "shutdown"  # the engine was closed on purpose before the sequence had ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +40,26 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """One sequence to generate. Token ids in, token events out."""
+    """One sequence to generate. Token ids in, token events out.
+
+    Attributes:
+        max_tokens: most tokens of output; None: up to the context limit.
+        priority: higher is served first; waiting makes up for it, so that nothing starves.
+        max_tokens_per_s: the reply comes no faster than this; None: as fast as it can.
+        first_token_within_s: refused at once when its first token is predicted to come later; None: it waits.
+        cache_scope: prompts share cached prefixes only within the same scope (a tenant, a key).
+    """
 
     prompt_tokens: tuple[int, ...]
     sampling: SamplingParams
-    max_tokens: int | None = None  # None: up to the context limit
+    max_tokens: int | None = None
     stop_strings: tuple[str, ...] = ()
     ignore_eos: bool = False
     request_id: str = ""
+    priority: int = 0
+    max_tokens_per_s: float | None = None
+    first_token_within_s: float | None = None
+    cache_scope: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +74,8 @@ class TokenLogprob:
 class TokenEvent:
     """One generated token, or (token_id None) the end of a sequence without one.
 
-    time_s is the engine's monotonic clock when the step that made the token ended.
+    time_s is the engine's monotonic clock when the step that made the token ended. cached_prompt_tokens is told with
+    the first token: how many of the prompt were found in the prefix cache.
     """
 
     token_id: int | None
@@ -70,6 +84,7 @@ class TokenEvent:
     top_logprobs: tuple[TokenLogprob, ...] = ()
     finish_reason: FinishReason | None = None
     error: str = ""
+    cached_prompt_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
