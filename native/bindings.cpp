@@ -2,6 +2,7 @@
 // into plain ones, check their types, and release the interpreter lock while native code computes.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -256,11 +257,14 @@ class PyModel {
 
  public:
   PyModel(const nb::handle& plan, const std::string& kernel_set, int threads,
-          const std::optional<std::vector<int>>& cpus) {
+          const std::optional<std::vector<CpuSet>>& cpus, const std::vector<int>& thread_copies,
+          const std::vector<NodeSet>& weight_nodes, const NodeSet& kv_nodes, uint64_t expected_weight_bytes) {
+    Placement placement{cpus.value_or(std::vector<CpuSet>{}), thread_copies, weight_nodes, kv_nodes,
+                        expected_weight_bytes};
     DecoderPlan parsed = PlanParser().parse(plan);
     const KernelSet& kernels = usable_set(kernel_set);
     const nb::gil_scoped_release release;
-    decoder_ = std::make_unique<Decoder>(std::move(parsed), kernels, threads, cpus.value_or(std::vector<int>{}));
+    decoder_ = std::make_unique<Decoder>(std::move(parsed), kernels, threads, std::move(placement));
   }
 
   uint64_t load_tensor(const std::string& name, const std::string& format, int64_t rows, int64_t k, int fd,
@@ -279,8 +283,14 @@ class PyModel {
   }
   uint64_t kv_bytes_per_page() const { return decoder_->kv_bytes_per_page(); }
   uint64_t weight_bytes() const { return decoder_->weight_bytes(); }
-  uint64_t huge_page_bytes() {
-    return exclusively([&] { return decoder_->huge_page_bytes(); });
+  MemoryReport weight_memory() {
+    return exclusively([&] { return decoder_->weight_report(); });
+  }
+  MemoryReport kv_memory() {
+    return exclusively([&] { return decoder_->kv_report(); });
+  }
+  uint64_t lock_memory() {
+    return exclusively([&] { return decoder_->lock_memory(); });
   }
 
   PyStepResult step(const InputVector<int32_t>& tokens, const InputVector<int32_t>& starts,
@@ -476,9 +486,18 @@ NB_MODULE(_native, m) {
       .def_ro("logits", &PyStepResult::logits)
       .def_ro("phase_seconds", &PyStepResult::phase_seconds);
 
+  nb::class_<MemoryReport>(m, "MemoryReport")
+      .def_ro("pool_bytes", &MemoryReport::pool_bytes)
+      .def_ro("transparent_bytes", &MemoryReport::transparent_bytes)
+      .def_ro("pool_refusal", &MemoryReport::pool_refusal)
+      .def_ro("policy_refusal", &MemoryReport::policy_refusal)
+      .def_ro("node_bytes", &MemoryReport::node_bytes);
+
   nb::class_<PyModel>(m, "Model")
-      .def(nb::init<const nb::handle&, const std::string&, int, const std::optional<std::vector<int>>&>(), "plan"_a,
-           nb::kw_only(), "kernel_set"_a, "threads"_a, "cpus"_a.none())
+      .def(nb::init<const nb::handle&, const std::string&, int, const std::optional<std::vector<CpuSet>>&,
+                    const std::vector<int>&, const std::vector<NodeSet>&, const NodeSet&, uint64_t>(),
+           "plan"_a, nb::kw_only(), "kernel_set"_a, "threads"_a, "cpus"_a.none(), "thread_copies"_a = std::vector<int>{},
+           "weight_nodes"_a = std::vector<NodeSet>{NodeSet{}}, "kv_nodes"_a = NodeSet{}, "expected_weight_bytes"_a = 0)
       .def("load_tensor", &PyModel::load_tensor, "name"_a, "format_name"_a, "rows"_a, "k"_a, "fd"_a, "offset"_a,
            "nbytes"_a)
       .def("finish_loading", &PyModel::finish_loading)
@@ -489,5 +508,7 @@ NB_MODULE(_native, m) {
            "histories"_a, nb::kw_only(), "return_logits"_a = false)
       .def_prop_ro("kv_bytes_per_page", &PyModel::kv_bytes_per_page)
       .def_prop_ro("weight_bytes", &PyModel::weight_bytes)
-      .def_prop_ro("huge_page_bytes", &PyModel::huge_page_bytes);
+      .def("weight_memory", &PyModel::weight_memory)
+      .def("kv_memory", &PyModel::kv_memory)
+      .def("lock_memory", &PyModel::lock_memory);
 }

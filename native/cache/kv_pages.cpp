@@ -15,13 +15,19 @@ KvPages::KvPages(const std::vector<LayerShape>& layers) {
   }
 }
 
-void KvPages::allocate(int32_t pages) {
+void KvPages::allocate(int32_t pages, const NodeSet& nodes) {
   page_count_ = 0;
   region_ = HugeRegion();
   const uint64_t count = static_cast<uint64_t>(pages);
   if (count > std::numeric_limits<uint64_t>::max() / 4 / page_bytes()) throw std::bad_alloc();
-  region_ = HugeRegion(count * page_bytes(), false);
+  region_ = HugeRegion(count * page_bytes(), false, nodes);
   page_count_ = pages;
+}
+
+uint64_t KvPages::lock() const {
+  const uint64_t bytes = static_cast<uint64_t>(page_count_) * page_bytes();
+  if (bytes > 0) region_.lock(bytes);
+  return bytes;
 }
 
 void KvPages::zero(int32_t page) {

@@ -20,10 +20,12 @@ class KvPages {
 
   uint64_t page_bytes() const { return page_elements_ * sizeof(uint16_t); }
   int32_t page_count() const { return page_count_; }
-  uint64_t huge_bytes() const { return region_.huge_bytes(); }
+  MemoryReport report() const { return region_.report(); }
+  // Keeps the pages in memory; returns their bytes. Throws std::system_error when the kernel refuses.
+  uint64_t lock() const;
 
-  // Replaces the storage by `pages` zeroed pages. Throws std::bad_alloc.
-  void allocate(int32_t pages);
+  // Replaces the storage by `pages` zeroed pages on the given nodes. Throws std::bad_alloc.
+  void allocate(int32_t pages, const NodeSet& nodes);
   void zero(int32_t page);
 
   // fp16 [head_dim][16 keys] of one page, layer and KV head; the values, [16 keys][head_dim], follow it.

@@ -15,15 +15,21 @@ std::vector<KvPages::LayerShape> kv_shapes(const DecoderPlan& plan) {
   return shapes;
 }
 
+Placement checked(Placement placement, int threads) {
+  placement.check(threads);
+  return placement;
+}
+
 }  // namespace
 
 // The plan is checked first: every later member relies on its sizes.
-Decoder::Decoder(DecoderPlan plan, const KernelSet& kernels, int threads, const std::vector<int>& cpus)
+Decoder::Decoder(DecoderPlan plan, const KernelSet& kernels, int threads, Placement placement)
     : plan_(std::move(plan)),
+      placement_(checked(std::move(placement), threads)),
       kernels_(kernels),
-      weights_(kernels, check_plan(plan_)),
+      weights_(kernels, check_plan(plan_), placement_.weight_copies, placement_.expected_weight_bytes),
       kv_(kv_shapes(plan_)),
-      pool_(threads, cpus) {}
+      pool_(threads, placement_.thread_cpus) {}
 
 uint64_t Decoder::load_tensor(const std::string& name, WeightFormat format, int64_t rows, int64_t k,
                               const TensorSource& source) {
@@ -34,13 +40,13 @@ uint64_t Decoder::load_tensor(const std::string& name, WeightFormat format, int6
 void Decoder::finish_loading() {
   weights_.check_complete();
   ops_ = resolve_model(plan_, weights_);
-  forward_ = std::make_unique<ForwardPass>(plan_, ops_, kernels_, kv_, pool_);
+  forward_ = std::make_unique<ForwardPass>(plan_, ops_, kernels_, kv_, pool_, placement_.thread_copies);
 }
 
 uint64_t Decoder::allocate_kv(int32_t pages) {
   if (pages < 1) throw std::invalid_argument("pages must be at least 1");
   checker_.reset();
-  kv_.allocate(pages);
+  kv_.allocate(pages, placement_.kv_nodes);
   checker_.emplace(StepLimits{plan_.model.vocab_size, plan_.context_length, pages});
   return kv_.page_bytes() * static_cast<uint64_t>(pages);
 }

@@ -12,6 +12,7 @@
 #include "decoder/decoder_plan.h"
 #include "decoder/forward_pass.h"
 #include "decoder/layer_ops.h"
+#include "decoder/placement.h"
 #include "decoder/step.h"
 #include "threads/thread_pool.h"
 #include "weights/weight_store.h"
@@ -22,7 +23,7 @@ namespace tokenmill {
 // (load tensors, finish_loading, allocate_kv, step), std::bad_alloc, and std::system_error from the operating system.
 class Decoder {
  public:
-  Decoder(DecoderPlan plan, const KernelSet& kernels, int threads, const std::vector<int>& cpus);
+  Decoder(DecoderPlan plan, const KernelSet& kernels, int threads, Placement placement);
 
   uint64_t load_tensor(const std::string& name, WeightFormat format, int64_t rows, int64_t k,
                        const TensorSource& source);
@@ -34,10 +35,14 @@ class Decoder {
   int32_t vocab_size() const { return plan_.model.vocab_size; }
   uint64_t kv_bytes_per_page() const { return kv_.page_bytes(); }
   uint64_t weight_bytes() const { return weights_.bytes(); }
-  uint64_t huge_page_bytes() const { return weights_.huge_bytes() + kv_.huge_bytes(); }
+  MemoryReport weight_report() const { return weights_.report(); }
+  MemoryReport kv_report() const { return kv_.report(); }
+  // Keeps weights and KV pages in memory; returns their bytes. Throws std::system_error when the kernel refuses.
+  uint64_t lock_memory() const { return weights_.lock() + kv_.lock(); }
 
  private:
   DecoderPlan plan_;
+  Placement placement_;
   const KernelSet& kernels_;
   WeightStore weights_;
   KvPages kv_;

@@ -30,7 +30,7 @@ bool all_finite(const float* x, int64_t n) { return all_below(x, n, std::bit_cas
 }  // namespace
 
 ForwardPass::ForwardPass(const DecoderPlan& plan, const ModelOps& ops, const KernelSet& kernels, const KvPages& kv,
-                         ThreadPool& pool)
+                         ThreadPool& pool, const std::vector<int>& thread_copies)
     : plan_(plan), ops_(ops), kernels_(kernels), kv_(kv), pool_(pool), embedding_(plan.model.embedding_dim) {
   int32_t max_group = 1;
   for (const LayerPlan& layer : plan.layers) {
@@ -45,6 +45,7 @@ ForwardPass::ForwardPass(const DecoderPlan& plan, const ModelOps& ops, const Ker
   for (const AttentionGeometry& geometry : ops.geometries) schedules_.emplace_back(geometry);
   const int32_t queries = max_tile_queries(max_group);
   threads_.resize(static_cast<size_t>(pool.size()));
+  for (size_t i = 0; i < thread_copies.size(); ++i) threads_[i].weight_copy = thread_copies[i];
   for (ThreadScratch& scratch : threads_) {
     scratch.scores.reserve(int64_t{queries} * kAttentionBlockTokens);
     scratch.block_output.reserve(int64_t{queries} * max_head_dim_);
@@ -177,6 +178,7 @@ void ForwardPass::matmul(int thread, const MatmulJob* jobs, int count, const flo
   const auto panels_of = [&](const MatmulJob& job) {
     return (job.weight->rows + kernels_.panel_rows - 1) / kernels_.panel_rows;
   };
+  const int copy = threads_[static_cast<size_t>(thread)].weight_copy;
   int64_t total = 0;
   for (int i = 0; i < count; ++i) total += panels_of(jobs[i]);
   // The panels of all jobs are numbered through; a piece may end one job and begin the next.
@@ -188,8 +190,8 @@ void ForwardPass::matmul(int thread, const MatmulJob* jobs, int count, const flo
       const int64_t from = std::max(begin, first) - first;
       const int64_t to = std::min(end - first, panels);
       if (from < to) {
-        kernels_.matmul[static_cast<int>(jobs[i].weight->format)](*jobs[i].weight, activations, from, to, jobs[i].y,
-                                                                  jobs[i].weight->rows);
+        const PackedMatrix& weight = jobs[i].weight[copy];
+        kernels_.matmul[static_cast<int>(weight.format)](weight, activations, from, to, jobs[i].y, weight.rows);
       }
       first += panels;
     }
@@ -219,7 +221,7 @@ void ForwardPass::normalize_for_layer(size_t layer, int64_t begin, int64_t end) 
 }
 
 void ForwardPass::embed(int thread) {
-  const PackedMatrix& table = *ops_.token_embedding;
+  const PackedMatrix& table = ops_.token_embedding[threads_[static_cast<size_t>(thread)].weight_copy];
   std::vector<uint8_t>& file_row = threads_[static_cast<size_t>(thread)].file_row;
   const float scale = plan_.model.embedding_scale;
   for_rows(thread, Phase::other, input_->rows(), [&](int64_t begin, int64_t end) {

@@ -20,9 +20,10 @@ namespace tokenmill {
 
 class ForwardPass {
  public:
-  // Everything given must outlive the object. Runs one step at a time.
+  // Everything given must outlive the object. Runs one step at a time. `thread_copies`: the copy of the weights that each
+  // thread reads; empty when there is one.
   ForwardPass(const DecoderPlan& plan, const ModelOps& ops, const KernelSet& kernels, const KvPages& kv,
-              ThreadPool& pool);
+              ThreadPool& pool, const std::vector<int>& thread_copies);
 
   // `input` has passed StepChecker. Throws std::bad_alloc.
   StepResult run(const StepInput& input);
@@ -46,6 +47,7 @@ class ForwardPass {
     std::vector<int32_t> key_begin, key_end;
     std::vector<uint8_t> file_row;
     int64_t next_phase = 0;
+    int weight_copy = 0;
   };
   // Row-indexed facts of the batch.
   struct RowInfo {

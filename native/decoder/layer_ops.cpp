@@ -12,7 +12,7 @@ bool same_rope(const RopePlan& a, const RopePlan& b) {
 }
 
 Linear resolve(const LinearPlan& plan, const WeightStore& weights) {
-  return {&weights.matrix(plan.weight), weights.vector(plan.bias)};
+  return {weights.matrix(plan.weight), weights.vector(plan.bias)};
 }
 
 void check_freq_factors(const RopePlan& rope, const float* factors) {
@@ -26,7 +26,7 @@ void check_freq_factors(const RopePlan& rope, const float* factors) {
 
 ModelOps resolve_model(const DecoderPlan& plan, const WeightStore& weights) {
   ModelOps ops;
-  ops.token_embedding = &weights.matrix(plan.model.token_embedding);
+  ops.token_embedding = weights.matrix(plan.model.token_embedding);
   ops.output_norm = weights.vector(plan.model.output_norm);
   ops.output = resolve(plan.model.output, weights);
   std::vector<const RopePlan*> rope_plans;

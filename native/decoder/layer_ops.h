@@ -13,7 +13,7 @@ namespace tokenmill {
 
 // y = W x (+ bias); a null bias is absent.
 struct Linear {
-  const PackedMatrix* weight = nullptr;
+  const PackedMatrix* weight = nullptr;  // the first of the weight's copies (WeightStore::matrix)
   const float* bias = nullptr;
 
   bool needs_quantized_input() const { return format_info(weight->format).integer; }
@@ -34,7 +34,7 @@ struct LayerOps {
 };
 
 struct ModelOps {
-  const PackedMatrix* token_embedding = nullptr;
+  const PackedMatrix* token_embedding = nullptr;  // the first of its copies
   const float* output_norm = nullptr;
   Linear output;
   std::vector<LayerOps> layers;

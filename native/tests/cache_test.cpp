@@ -23,7 +23,7 @@ void test_layout() {
   }
   expect(pages.page_bytes() == 2 * elements, "bytes of a page");
   constexpr int32_t kPages = 3;
-  pages.allocate(kPages);
+  pages.allocate(kPages, {});
   std::set<std::pair<const uint16_t*, const uint16_t*>> ranges;
   for (int32_t page = 0; page < kPages; ++page) {
     for (int32_t layer = 0; layer < 3; ++layer) {
@@ -56,7 +56,7 @@ void test_refusal() {
   KvPages pages({{1 << 20, 256}});
   bool refused = false;
   try {
-    pages.allocate(1 << 30);
+    pages.allocate(1 << 30, {});
   } catch (const std::bad_alloc&) {
     refused = true;
   }

@@ -9,9 +9,12 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "check.h"
@@ -100,8 +103,8 @@ WeightFormat format_of(const TensorSpec& spec, size_t index) {
   return spec.is_vector ? WeightFormat::f32 : kFormats[index % 4];
 }
 
-std::unique_ptr<Decoder> tiny_decoder(const KernelSet& kernels, int threads) {
-  auto decoder = std::make_unique<Decoder>(tiny_plan(), kernels, threads, std::vector<int>{});
+std::unique_ptr<Decoder> tiny_decoder(const KernelSet& kernels, int threads, const Placement& placement = {}) {
+  auto decoder = std::make_unique<Decoder>(tiny_plan(), kernels, threads, placement);
   const TemporaryFile file;
   const std::vector<TensorSpec> specs = check_plan(tiny_plan());
   for (size_t i = 0; i < specs.size(); ++i) {
@@ -175,6 +178,56 @@ void test_threads_and_sets_agree() {
   }
 }
 
+// Which copies of the weights a step's matrix products read.
+std::mutex read_mutex;
+std::set<const uint8_t*> read_weights;
+template <int format>
+void recording_matmul(const PackedMatrix& w, const Activations& x, int64_t begin, int64_t end, float* y, int64_t stride) {
+  {
+    const std::lock_guard<std::mutex> lock(read_mutex);
+    read_weights.insert(w.data);
+  }
+  reference_kernel_set().matmul[format](w, x, begin, end, y, stride);
+}
+
+template <size_t... formats>
+KernelSet recording_set(std::index_sequence<formats...>) {
+  KernelSet set = reference_kernel_set();
+  ((set.matmul[formats] = &recording_matmul<static_cast<int>(formats)>), ...);
+  return set;
+}
+
+std::set<const uint8_t*> weights_read_by(const Placement& placement, int threads, const std::vector<float>& expected) {
+  const KernelSet recording = recording_set(std::make_index_sequence<kWeightFormatCount>());
+  const auto decoder = tiny_decoder(recording, threads, placement);
+  read_weights.clear();
+  // A thread that wakes up late takes no piece: go on until all copies were read, within reason.
+  const size_t matrices = 15;
+  for (int i = 0; i < 50 && (i == 0 || (threads > 1 && read_weights.size() < 2 * matrices)); ++i) {
+    const std::vector<float> got = play(*decoder);
+    expect(std::memcmp(got.data(), expected.data(), expected.size() * sizeof(float)) == 0, "copies change the logits");
+  }
+  return read_weights;
+}
+
+// Two copies on one node stand for two nodes: the same bits, each thread reads its own copy, both are read.
+void test_weight_copies() {
+  const std::vector<float> expected = play(*tiny_decoder(reference_kernel_set(), 1));
+  Placement placement;
+  placement.weight_copies = {{0}, {0}};
+  placement.kv_nodes = {0};
+  placement.thread_copies = {0};
+  expect(weights_read_by(placement, 1, expected).size() == 15, "one thread reads every matrix of one copy");
+  placement.thread_copies = {1};
+  expect(weights_read_by(placement, 1, expected).size() == 15, "one thread reads every matrix of the other");
+  placement.thread_copies = {0, 1};
+  expect(weights_read_by(placement, 2, expected).size() == 30, "two threads read both copies");
+  const auto one = tiny_decoder(reference_kernel_set(), 1);
+  placement.thread_copies = {1};
+  const auto two = tiny_decoder(reference_kernel_set(), 1, placement);
+  expect(two->weight_bytes() > one->weight_bytes() * 19 / 10, "two copies take twice the bytes");
+}
+
 template <class Error>
 void expect_error(const std::function<void()>& call, const std::string& what, const std::string& part) {
   try {
@@ -240,6 +293,21 @@ void test_bad_steps() {
   const int32_t pages[] = {0, kPages};
   expect_error<std::invalid_argument>([&] { decoder->zero_pages(pages); }, "zeroing an absent page", "page 40");
   decoder->step(two_sequences().input());  // and it still works
+}
+
+void test_bad_placements() {
+  const auto with = [](const std::function<void(Placement&)>& spoil) {
+    return [spoil] {
+      Placement placement;
+      spoil(placement);
+      const Decoder decoder(tiny_plan(), reference_kernel_set(), 2, placement);
+    };
+  };
+  using Invalid = std::invalid_argument;
+  expect_error<Invalid>(with([](Placement& p) { p.weight_copies.clear(); }), "no copy", "no copy");
+  expect_error<Invalid>(with([](Placement& p) { p.thread_copies = {0}; }), "copies of too few threads", "1 copies");
+  expect_error<Invalid>(with([](Placement& p) { p.thread_copies = {0, 1}; }), "a copy that is not there", "copy 1 of 1");
+  expect_error<Invalid>(with([](Placement& p) { p.thread_cpus = {{0}}; }), "CPUs of too few threads", "1 of 2");
 }
 
 void test_bad_tensors() {
@@ -347,7 +415,9 @@ int main() {
   test_rope_table();
   test_bad_plans();
   test_bad_tensors();
+  test_bad_placements();
   test_bad_steps();
   test_threads_and_sets_agree();
+  test_weight_copies();
   return tokenmill::test::finish();
 }

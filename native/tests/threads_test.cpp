@@ -126,7 +126,7 @@ void test_pinning() {
     if (CPU_ISSET(cpu, &before)) cpus.push_back(cpu);
   }
   if (cpus.size() < 2) cpus.push_back(cpus[0]);
-  ThreadPool pool(2, cpus);
+  ThreadPool pool(2, {{cpus[0]}, {cpus[1]}});
   std::vector<int> seen(2, -1);
   std::atomic<bool> both{false};
   pool.run([&](int thread) {
@@ -155,9 +155,10 @@ void expect_refused(Make make, const std::string& what) {
 void test_bad_arguments() {
   expect_refused([] { ThreadPool(0, {}); }, "no thread");
   expect_refused([] { ThreadPool(100'000, {}); }, "too many threads");
-  expect_refused([] { ThreadPool(2, {0}); }, "fewer CPUs than threads");
-  expect_refused([] { ThreadPool(1, {-1}); }, "a negative CPU");
-  expect_refused([] { ThreadPool(1, {100'000}); }, "an absent CPU");
+  expect_refused([] { ThreadPool(2, {{0}}); }, "fewer sets of CPUs than threads");
+  expect_refused([] { ThreadPool(1, {{-1}}); }, "a negative CPU");
+  expect_refused([] { ThreadPool(1, {{100'000}}); }, "an absent CPU");
+  expect_refused([] { ThreadPool(2, {{0}, {}}); }, "a thread without a CPU");
 }
 
 }  // namespace

@@ -17,21 +17,13 @@ namespace {
 
 constexpr int kMaxThreads = 1024;
 
-cpu_set_t one_cpu(int cpu) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  CPU_SET(cpu, &set);
-  return set;
-}
-
 // Pins the calling thread for the duration of a run and gives its own mask back afterwards: threads that the
 // caller starts later must not inherit one CPU.
 class ScopedPin {
  public:
-  explicit ScopedPin(int cpu) {
-    if (cpu < 0 || pthread_getaffinity_np(pthread_self(), sizeof(saved_), &saved_) != 0) return;
-    const cpu_set_t set = one_cpu(cpu);
-    pinned_ = pthread_setaffinity_np(pthread_self(), sizeof(set), &set) == 0;
+  explicit ScopedPin(const cpu_set_t* cpus) {
+    if (cpus == nullptr || pthread_getaffinity_np(pthread_self(), sizeof(saved_), &saved_) != 0) return;
+    pinned_ = pthread_setaffinity_np(pthread_self(), sizeof(*cpus), cpus) == 0;
   }
   ~ScopedPin() {
     if (pinned_) pthread_setaffinity_np(pthread_self(), sizeof(saved_), &saved_);
@@ -44,14 +36,14 @@ class ScopedPin {
   bool pinned_ = false;
 };
 
-void check_cpus(int threads, const std::vector<int>& cpus) {
+std::vector<cpu_set_t> checked_masks(int threads, const std::vector<CpuSet>& cpus) {
   if (threads < 1 || threads > kMaxThreads) {
     throw std::invalid_argument("threads must be 1 to " + std::to_string(kMaxThreads) + ", not " +
                                 std::to_string(threads));
   }
-  if (cpus.empty()) return;
+  if (cpus.empty()) return {};
   if (cpus.size() != static_cast<size_t>(threads)) {
-    throw std::invalid_argument("cpus names " + std::to_string(cpus.size()) + " CPUs for " + std::to_string(threads) +
+    throw std::invalid_argument("cpus places " + std::to_string(cpus.size()) + " of " + std::to_string(threads) +
                                 " threads");
   }
   cpu_set_t allowed;
@@ -59,17 +51,26 @@ void check_cpus(int threads, const std::vector<int>& cpus) {
   if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) {
     throw std::system_error(errno, std::generic_category(), "sched_getaffinity");
   }
-  for (const int cpu : cpus) {
-    if (cpu < 0 || cpu >= CPU_SETSIZE || !CPU_ISSET(cpu, &allowed)) {
-      throw std::invalid_argument("CPU " + std::to_string(cpu) + " is not in the affinity mask of this process");
+  std::vector<cpu_set_t> masks;
+  for (const CpuSet& set : cpus) {
+    if (set.empty()) throw std::invalid_argument("cpus gives a thread no CPU");
+    cpu_set_t mask;
+    CPU_ZERO(&mask);
+    for (const int cpu : set) {
+      if (cpu < 0 || cpu >= CPU_SETSIZE || !CPU_ISSET(cpu, &allowed)) {
+        throw std::invalid_argument("CPU " + std::to_string(cpu) + " is not in the affinity mask of this process");
+      }
+      CPU_SET(cpu, &mask);
     }
+    masks.push_back(mask);
   }
+  return masks;
 }
 
 }  // namespace
 
-ThreadPool::ThreadPool(int threads, const std::vector<int>& cpus) : count_(threads), cpus_(cpus) {
-  check_cpus(threads, cpus);
+ThreadPool::ThreadPool(int threads, const std::vector<CpuSet>& cpus)
+    : count_(threads), cpus_(checked_masks(threads, cpus)) {
   // Workers block every signal, so that Ctrl-C and SIGTERM reach the thread that handles them.
   sigset_t all;
   sigset_t saved;
@@ -109,7 +110,7 @@ void ThreadPool::stop() {
 
 void ThreadPool::run_erased(ErasedJob job, void* context) {
   const ScopedFpEnvironment environment;
-  const ScopedPin pin(cpus_.empty() ? -1 : cpus_[0]);
+  const ScopedPin pin(cpus_.empty() ? nullptr : cpus_.data());
   if (count_ == 1) {
     job(context, 0);
     return;
@@ -153,7 +154,7 @@ void ThreadPool::worker_main(int index) {
   std::snprintf(name, sizeof(name), "tokenmill-%d", index);
   pthread_setname_np(pthread_self(), name);
   if (!cpus_.empty()) {
-    const cpu_set_t set = one_cpu(cpus_[static_cast<size_t>(index)]);
+    const cpu_set_t& set = cpus_[static_cast<size_t>(index)];
     pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
   }
   uint32_t seen = 0;  // the run that this thread took part in last; runs begin at 1

@@ -1,6 +1,7 @@
 // The threads that run a step together. All of them execute the same job and share its work by WorkPhases.
 #pragma once
 #include <pthread.h>
+#include <sched.h>
 
 #include <atomic>
 #include <cstdint>
@@ -9,12 +10,14 @@
 
 namespace tokenmill {
 
+using CpuSet = std::vector<int>;
+
 class ThreadPool {
  public:
-  // `threads` >= 1, the caller of run() included. `cpus`: empty, or one CPU number per thread to pin it to.
-  // Throws std::invalid_argument for a count out of range or a CPU outside the process's affinity mask, and
-  // std::system_error when the operating system refuses a thread.
-  ThreadPool(int threads, const std::vector<int>& cpus);
+  // `threads` >= 1, the caller of run() included. `cpus`: empty, or for each thread the CPUs that it may run on.
+  // Throws std::invalid_argument for a count out of range, a thread without a CPU or a CPU outside the process's
+  // affinity mask, and std::system_error when the operating system refuses a thread.
+  ThreadPool(int threads, const std::vector<CpuSet>& cpus);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -56,7 +59,7 @@ class ThreadPool {
   void* context_ = nullptr;
   std::atomic<bool> stopping_{false};
   int count_;
-  std::vector<int> cpus_;
+  std::vector<cpu_set_t> cpus_;  // by thread; empty: wherever the kernel likes
   std::vector<Worker> workers_;
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstring>
 #include <mutex>
 #include <new>
 #include <stdexcept>
@@ -78,10 +79,13 @@ std::string shape_text(int64_t rows, int64_t k) {
 
 }  // namespace
 
-WeightStore::WeightStore(const KernelSet& kernels, std::vector<TensorSpec> specs) : kernels_(kernels) {
+WeightStore::WeightStore(const KernelSet& kernels, std::vector<TensorSpec> specs, const std::vector<NodeSet>& copies,
+                         uint64_t expected_bytes)
+    : kernels_(kernels) {
+  for (const NodeSet& nodes : copies) arenas_.emplace_back(nodes, expected_bytes);
   for (TensorSpec& spec : specs) {
     index_.emplace(spec.name, tensors_.size());
-    tensors_.push_back({std::move(spec), false, {}, nullptr});
+    tensors_.push_back({std::move(spec), false, std::vector<PackedMatrix>(copies.size()), nullptr});
   }
 }
 
@@ -113,7 +117,7 @@ uint64_t WeightStore::load(ThreadPool& pool, const std::string& name, WeightForm
   const uint64_t packed =
       spec.is_vector ? load_vector(tensor, format, source) : load_matrix(pool, tensor, format, source);
   tensor.loaded = true;
-  bytes_ += packed;
+  bytes_ += spec.is_vector ? packed : packed * arenas_.size();
   return packed;
 }
 
@@ -125,7 +129,7 @@ uint64_t WeightStore::load_vector(Tensor& tensor, WeightFormat format, const Ten
   const int64_t bad = find_nonfinite_block(format, file.data(), n);
   if (bad >= 0) throw_bad_value(tensor.spec.name, format, 0, bad);
   const uint64_t bytes = static_cast<uint64_t>(n) * sizeof(float);
-  tensor.vector = reinterpret_cast<float*>(arena_.allocate(bytes));
+  tensor.vector = reinterpret_cast<float*>(arenas_[0].allocate(bytes));
   dequantize_row(format, file.data(), n, tensor.vector);
   return bytes;
 }
@@ -139,7 +143,8 @@ uint64_t WeightStore::load_matrix(ThreadPool& pool, Tensor& tensor, WeightFormat
   const uint64_t file_panel = file_row * static_cast<uint64_t>(panel_rows);
   const int64_t panels_at_once =
       static_cast<int64_t>(std::max(kStagingBytes, file_panel) / std::max<uint64_t>(1, file_panel));
-  uint8_t* packed = arena_.allocate(panel_bytes * static_cast<uint64_t>(panels));
+  std::vector<uint8_t*> packed;
+  for (HugeArena& arena : arenas_) packed.push_back(arena.allocate(panel_bytes * static_cast<uint64_t>(panels)));
   LoadError failure;
 
   const auto load_panels = [&](std::vector<uint8_t>& staging, int64_t first_panel) {
@@ -159,9 +164,10 @@ uint64_t WeightStore::load_matrix(ThreadPool& pool, Tensor& tensor, WeightFormat
       }
     }
     for (int64_t row = 0; row < rows; row += panel_rows) {
+      const uint64_t at = static_cast<uint64_t>((first_row + row) / panel_rows) * panel_bytes;
       kernels_.pack_panel(format, staging.data() + static_cast<uint64_t>(row) * file_row,
-                          std::min(panel_rows, rows - row), spec.k,
-                          packed + static_cast<uint64_t>((first_row + row) / panel_rows) * panel_bytes);
+                          std::min(panel_rows, rows - row), spec.k, packed[0] + at);
+      for (size_t copy = 1; copy < packed.size(); ++copy) std::memcpy(packed[copy] + at, packed[0] + at, panel_bytes);
     }
   };
 
@@ -182,8 +188,22 @@ uint64_t WeightStore::load_matrix(ThreadPool& pool, Tensor& tensor, WeightFormat
   if (failure.error_number != 0) throw_read_error(spec.name, failure.error_number);
   if (failure.row >= 0) throw_bad_value(spec.name, format, failure.row, failure.block);
 
-  tensor.matrix = {format, spec.rows, spec.k, packed, panel_bytes};
+  for (size_t copy = 0; copy < packed.size(); ++copy) {
+    tensor.matrix[copy] = {format, spec.rows, spec.k, packed[copy], panel_bytes};
+  }
   return panel_bytes * static_cast<uint64_t>(panels);
+}
+
+MemoryReport WeightStore::report() const {
+  MemoryReport total;
+  for (const HugeArena& arena : arenas_) total.add(arena.report());
+  return total;
+}
+
+uint64_t WeightStore::lock() const {
+  uint64_t total = 0;
+  for (const HugeArena& arena : arenas_) total += arena.lock();
+  return total;
 }
 
 void WeightStore::check_complete() const {

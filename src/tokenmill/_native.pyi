@@ -77,6 +77,15 @@ class StepResult:
     logits: NDArray[np.float32] | None  # [rows, vocab] when return_logits
     phase_seconds: dict[str, float]  # wall time of the step by phase: matmul, attention, other, sampling
 
+class MemoryReport:
+    """What memory was got, as the kernel says now."""
+
+    pool_bytes: int  # in huge pages that vm.nr_hugepages reserved
+    transparent_bytes: int  # in transparent huge pages, from /proc/self/smaps
+    pool_refusal: str  # why there are no reserved pages; empty when there are, or the kernel has none
+    policy_refusal: str  # the kernel's word against the NUMA policy; empty when it took it
+    node_bytes: dict[int, int]  # by NUMA node, a sample scaled up; empty where no policy was asked for
+
 class Model:
     """Weights, KV pages and threads of one model. Not thread-safe: one engine thread drives it."""
 
@@ -86,7 +95,11 @@ class Model:
         *,
         kernel_set: str,
         threads: int,
-        cpus: Sequence[int] | None,  # one CPU per thread to pin to; None leaves threads unpinned
+        cpus: Sequence[Sequence[int]] | None,  # for each thread the CPUs it may run on; None: any
+        thread_copies: Sequence[int] = (),  # for each thread the copy of the weights that it reads; (): the first
+        weight_nodes: Sequence[Sequence[int]] = ...,  # for each copy its NUMA nodes: (): first touch, (n,): n, else in turn
+        kv_nodes: Sequence[int] = (),
+        expected_weight_bytes: int = 0,  # of one copy; 0 where unknown
     ) -> None:
         """Raises ValueError for a plan that is inconsistent or that native code does not support (named)."""
 
@@ -106,9 +119,10 @@ class Model:
     def kv_bytes_per_page(self) -> int: ...
     @property
     def weight_bytes(self) -> int: ...
-    @property
-    def huge_page_bytes(self) -> int:
-        """Bytes of weights and KV that lie in huge pages now, as /proc/self/smaps counts them (else 0)."""
+    def weight_memory(self) -> MemoryReport: ...
+    def kv_memory(self) -> MemoryReport: ...
+    def lock_memory(self) -> int:
+        """Keeps weights and KV pages in memory (mlock); returns their bytes. Raises OSError."""
 
     def zero_pages(self, pages: NDArray[np.int32]) -> None:
         """Zeroes pages before they are handed out."""

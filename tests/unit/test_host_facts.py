@@ -133,9 +133,9 @@ def test_memoryless_and_cpuless_nodes(tree: HostTree) -> None:
     tree.write("/sys/devices/system/node/node7/cpulist", "")
     tree.write("/sys/devices/system/node/node7/meminfo", "Node 7 MemTotal: 2048 kB")
     assert read_host_facts(tree.root).numa == (
-        NumaNode(0, (0, 1), 1 << 20),
+        NumaNode(0, (0, 1), 1 << 20, available_bytes=1 << 20),
         NumaNode(1, (2, 3), 0),
-        NumaNode(7, (), 2 << 20),
+        NumaNode(7, (), 2 << 20, available_bytes=2 << 20),
     )
 
 

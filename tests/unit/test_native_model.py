@@ -180,7 +180,7 @@ def test_bad_plans_and_places_are_refused() -> None:
     with pytest.raises(ValueError, match="threads"):
         opened({}, threads=0)
     with pytest.raises(ValueError, match="affinity"):
-        opened({}, cpus=[10**4])
+        opened({}, cpus=[[10**4]])
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_weights_lie_in_huge_pages_where_the_kernel_has_them() -> None:
     assert opened.weight_bytes <= 1.02 * file_bytes
     setting = Path("/sys/kernel/mm/transparent_hugepage/enabled")
     if setting.exists() and "[never]" not in setting.read_text():
-        assert opened.huge_page_bytes > 0
+        assert opened.weight_memory().transparent_bytes > 0
 
 
 def test_the_float_environment_is_the_default_here() -> None:

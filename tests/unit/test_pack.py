@@ -10,6 +10,7 @@ import pytest
 from tiny_models import TinyModel, write_gguf
 from tokenmill import _native
 from tokenmill.engine.model_runner import open_model
+from tokenmill.engine.placement import Placement
 from tokenmill.models import plan_model
 from tokenmill.vocabulary.errors import ModelFileError, UnsupportedModelError
 from tokenmill.vocabulary.layer_plan import ModelPlan
@@ -37,7 +38,7 @@ def model_file(tmp_path: Path) -> ModelFile:
 
 
 def opened(plan: ModelPlan) -> _native.Model:
-    return open_model(plan, kernel_set=_native.select_kernel_set(None), threads=2, cpus=None)
+    return open_model(plan, kernel_set=_native.select_kernel_set(None), placement=Placement(threads=2))
 
 
 def spoil(model_file: ModelFile, name: str, offset: int, data: bytes) -> None:

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tokenmill.engine.kv_budget import kv_budget
-from tokenmill.engine.model_runner import ModelRunner, open_model
+from tokenmill.engine.memory_use import check_lock_limit, describe_memory
+from tokenmill.engine.model_runner import ModelRunner, allocate_kv, lock_memory, memory_use, open_model
 from tokenmill.engine.options import EngineOptions, ModelInfo
+from tokenmill.engine.placement import Pinning, place
 from tokenmill.engine.self_test import tested_kernel_set
 from tokenmill.host import read_host_facts
 from tokenmill.models import plan_model
@@ -19,10 +21,10 @@ from tokenmill.scheduling.limits import SchedulerLimits
 from tokenmill.text.chat_template import ChatTemplate
 from tokenmill.text.tokenizer import Tokenizer
 from tokenmill.vocabulary.errors import CapacityError, ModelFileError, RequestError, TemplateError
-from tokenmill.vocabulary.host_facts import HostFacts, engine_threads
+from tokenmill.vocabulary.host_facts import HostFacts
 from tokenmill.vocabulary.layer_plan import ModelPlan
 from tokenmill.vocabulary.model_file import ModelFile
-from tokenmill.weights.pack import load_weights
+from tokenmill.weights.pack import load_weights, plan_tensor_names
 from tokenmill.weights.progress import Progress, SilentProgress
 from tokenmill.weights.read_gguf import read_gguf
 
@@ -50,11 +52,14 @@ def load_parts(path: Path, options: EngineOptions, progress: Progress | None = N
     plan = plan_model(model_file)
     tokenizer = _tokenizer(model_file, plan)
     facts = read_host_facts()
-    threads, cpus = _placement(facts, options)
+    weight_bytes = _packed_weight_bytes(model_file, plan)
+    placement = place(facts, options, weight_bytes)
     _check_weights_fit(model_file, facts)
+    if options.lock_memory:
+        check_lock_limit(facts.memory, weight_bytes * len(placement.weight_nodes))
     kernel_set = tested_kernel_set(os.environ.get(KERNELS_VARIABLE) or options.kernel_set)
 
-    model = open_model(plan, kernel_set=kernel_set, threads=threads, cpus=cpus or None)
+    model = open_model(plan, kernel_set=kernel_set, placement=placement, weight_bytes=weight_bytes)
     load_weights(model, model_file, plan, progress or SilentProgress())
     budget = kv_budget(
         bytes_per_page=model.kv_bytes_per_page,
@@ -64,11 +69,23 @@ def load_parts(path: Path, options: EngineOptions, progress: Progress | None = N
         asked_bytes=options.kv_bytes,
         max_sequences=options.max_sequences,
     )
-    try:
-        kv_bytes = model.allocate_kv(budget.pages)
-    except MemoryError as error:
-        wanted = budget.pages * model.kv_bytes_per_page
-        raise CapacityError(f"no memory for a KV cache of {wanted:,} bytes", hint="ask for less of it") from error
+    locked = model.weight_bytes + budget.pages * model.kv_bytes_per_page if options.lock_memory else 0
+    check_lock_limit(facts.memory, locked)
+    kv_bytes = allocate_kv(model, budget.pages)
+    if options.lock_memory:
+        locked = lock_memory(model, locked)
+    weight_memory, kv_memory = memory_use(model.weight_memory()), memory_use(model.kv_memory())
+    logger.info(
+        "Memory: %s",
+        describe_memory(
+            model.weight_bytes,
+            weight_memory,
+            kv_bytes,
+            kv_memory,
+            mode=facts.memory.transparent_huge_pages,
+            locked_bytes=locked,
+        ),
+    )
     info = ModelInfo(
         name=path.name.removesuffix(".gguf"),
         architecture=plan.architecture,
@@ -76,16 +93,20 @@ def load_parts(path: Path, options: EngineOptions, progress: Progress | None = N
         context_length=budget.context_length,
         trained_context_length=plan.context_length,
         kernel_set=kernel_set,
-        threads=threads,
-        pinned_cpus=cpus,
+        threads=placement.threads,
+        pinned_cpus=tuple(own[0] for own in placement.thread_cpus) if placement.pinning is Pinning.CORE else (),
         max_sequences=options.max_sequences,
         queue_limit=options.queue_limit,
         file_bytes=model_file.file_bytes,
         weight_bytes=model.weight_bytes,
         kv_pages=budget.pages,
         kv_bytes=kv_bytes,
-        huge_page_bytes=model.huge_page_bytes,
+        huge_page_bytes=sum(use.reserved_bytes + use.transparent_bytes for use in (weight_memory, kv_memory)),
         load_s=time.monotonic() - begin,
+        placement=placement,
+        weight_memory=weight_memory,
+        kv_memory=kv_memory,
+        locked_bytes=locked,
     )
     limits = SchedulerLimits(
         context_length=budget.context_length,
@@ -120,23 +141,15 @@ def _tokenizer(model_file: ModelFile, plan: ModelPlan) -> Tokenizer:
     return tokenizer
 
 
-def _placement(facts: HostFacts, options: EngineOptions) -> tuple[int, tuple[int, ...]]:
-    """The number of threads, and the CPU of each when they are to be pinned."""
-    cores = facts.cpu.physical_cores
-    threads = engine_threads(facts) if options.threads is None else options.threads
-    if threads > len(facts.cpu.affinity):
-        raise RequestError(
-            f"{threads} threads were asked for; this process may run on {len(facts.cpu.affinity)} CPUs",
-            parameter="threads",
-        )
-    # Under a quota, or with cores left over, others are expected on these CPUs: the kernel then places threads better.
-    pin = facts.quota.cpus is None and threads == len(cores) if options.pin is None else options.pin
-    return threads, (cores if threads <= len(cores) else facts.cpu.affinity)[:threads] if pin else ()
+def _packed_weight_bytes(model_file: ModelFile, plan: ModelPlan) -> int:
+    """What one copy of the weights will take at most: packing adds up to two per cent to the file's bytes."""
+    used = (model_file.tensors[name].nbytes for name in set(plan_tensor_names(plan)) if name in model_file.tensors)
+    return sum(used) * 102 // 100
 
 
 def _check_weights_fit(model_file: ModelFile, facts: HostFacts) -> None:
     """Better a refusal now than the kernel's, half-way through the file."""
-    free = facts.memory.available_bytes
+    free = facts.memory.available_bytes + facts.memory.reserved_free_bytes
     if model_file.file_bytes > free:
         raise CapacityError(
             f"the weights need about {model_file.file_bytes:,} bytes, but {free:,} are free",

@@ -9,6 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenmill import _native
+from tokenmill.engine.memory_use import lock_refused
+from tokenmill.engine.options import MemoryUse
+from tokenmill.engine.placement import Placement
 from tokenmill.scheduling.batch_plan import BatchPlan, History, SequenceResult, SequenceStep, StepResults
 from tokenmill.vocabulary.errors import CapacityError, UnsupportedModelError
 from tokenmill.vocabulary.generation import SamplingParams, TokenLogprob
@@ -17,25 +20,70 @@ from tokenmill.vocabulary.layer_plan import ModelPlan
 NONFINITE = "a value of the computation was not finite: the model's weights do not suit this input"
 
 
-def open_model(plan: ModelPlan, *, kernel_set: str, threads: int, cpus: Sequence[int] | None) -> _native.Model:
+def open_model(plan: ModelPlan, *, kernel_set: str, placement: Placement, weight_bytes: int = 0) -> _native.Model:
     """An empty native model for a plan, with its threads running.
 
     Args:
         plan: what to compute.
         kernel_set: a usable set's name.
-        threads: engine threads, at least 1.
-        cpus: one CPU per thread to pin it to; None leaves them to the kernel.
+        placement: how many threads, and where they and the memory go.
+        weight_bytes: about what one packed copy will take; 0 where unknown.
 
     Raises:
         UnsupportedModelError: native code cannot execute the plan; the message names why.
         CapacityError: the operating system refuses the threads or the memory.
     """
     try:
-        return _native.Model(dataclasses.asdict(plan), kernel_set=kernel_set, threads=threads, cpus=cpus)
+        return _native.Model(
+            dataclasses.asdict(plan),
+            kernel_set=kernel_set,
+            threads=placement.threads,
+            cpus=placement.thread_cpus or None,
+            thread_copies=placement.thread_copies,
+            weight_nodes=placement.weight_nodes,
+            kv_nodes=placement.kv_nodes,
+            expected_weight_bytes=weight_bytes,
+        )
     except ValueError as error:
         raise UnsupportedModelError(str(error)) from error
     except (OSError, MemoryError) as error:
         raise CapacityError(f"the engine's threads cannot be started: {error}") from error
+
+
+def allocate_kv(model: _native.Model, pages: int) -> int:
+    """Allocates KV pages; returns their bytes.
+
+    Raises:
+        CapacityError: there is no memory for them.
+    """
+    try:
+        return model.allocate_kv(pages)
+    except MemoryError as error:
+        wanted = pages * model.kv_bytes_per_page
+        raise CapacityError(f"no memory for a KV cache of {wanted:,} bytes", hint="ask for less of it") from error
+
+
+def lock_memory(model: _native.Model, wanted_bytes: int) -> int:
+    """Keeps weights and KV pages in memory; returns their bytes.
+
+    Raises:
+        CapacityError: the kernel refuses.
+    """
+    try:
+        return model.lock_memory()
+    except OSError as error:
+        raise lock_refused(wanted_bytes, f"the kernel says: {error.strerror}") from error
+
+
+def memory_use(report: _native.MemoryReport) -> MemoryUse:
+    """What the native model says of its memory."""
+    reasons = (report.pool_refusal, report.policy_refusal)
+    return MemoryUse(
+        reserved_bytes=report.pool_bytes,
+        transparent_bytes=report.transparent_bytes,
+        node_bytes=dict(report.node_bytes),
+        why_not_more="; ".join(reason for reason in reasons if reason),
+    )
 
 
 def sampler_config(sampling: SamplingParams) -> _native.SamplerConfig:

@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tokenmill.engine.placement import Placement
+
+
+class Numa(enum.StrEnum):
+    """What to do on several NUMA nodes. AUTO: a copy of the weights per node when memory allows, else INTERLEAVE."""
+
+    AUTO = "auto"
+    COPIES = "copies"
+    INTERLEAVE = "interleave"
+    OFF = "off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +38,8 @@ class EngineOptions:
         prefix_cache: whether beginnings that prompts have in common are kept and computed once.
         record_path: a new file for a record of all that the scheduler is told and decides (token ids in it).
         pin: whether each thread keeps to one core; by default when the threads have all cores and no quota.
+        numa: where weights and KV pages go on several NUMA nodes.
+        lock_memory: whether weights and KV cache are kept in memory (mlock); refused when the limit is too low.
     """
 
     threads: int | None = None
@@ -36,6 +53,25 @@ class EngineOptions:
     itl_target_s: float | None = None
     prefix_cache: bool = True
     record_path: Path | None = None
+    numa: Numa = Numa.AUTO
+    lock_memory: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """What weights or KV pages are made of, as the kernel says.
+
+    Attributes:
+        reserved_bytes: in huge pages that the administrator reserved (vm.nr_hugepages).
+        transparent_bytes: in transparent huge pages now; KV pages get theirs as they are first used.
+        node_bytes: by NUMA node, from a sample of the pages; empty where nothing was placed.
+        why_not_more: why there are no reserved pages, or why a NUMA policy was refused; empty otherwise.
+    """
+
+    reserved_bytes: int = 0
+    transparent_bytes: int = 0
+    node_bytes: Mapping[int, int] = field(default_factory=dict)
+    why_not_more: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +84,12 @@ class ModelInfo:
         trained_context_length: what the model can do at most; context_length may be less.
         file_bytes: size of the model file, all parts.
         pinned_cpus: the CPU of each thread; empty when not pinned.
+        weight_bytes: of all copies.
         huge_page_bytes: of weights and KV together, in huge pages as far as known.
+        placement: what was decided about threads and memory; None where nothing was.
+        weight_memory: what the weights lie in.
+        kv_memory: what the KV pages lie in.
+        locked_bytes: kept in memory by mlock.
     """
 
     name: str
@@ -67,3 +108,7 @@ class ModelInfo:
     kv_bytes: int
     huge_page_bytes: int
     load_s: float
+    placement: Placement | None = None
+    weight_memory: MemoryUse = MemoryUse()
+    kv_memory: MemoryUse = MemoryUse()
+    locked_bytes: int = 0

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from tokenmill.host.cpu import online_cpus
-from tokenmill.host.kernel_files import below, parse_cpu_list, read_text
+from tokenmill.host.kernel_files import below, parse_cpu_list, parse_int, read_text
 from tokenmill.host.memory import meminfo_bytes
 from tokenmill.vocabulary.host_facts import NumaNode
 
@@ -16,11 +16,13 @@ _NODE_DIRECTORY = "/sys/devices/system/node"
 def read_numa_nodes(root: Path) -> tuple[NumaNode, ...]:
     """The online nodes by ascending id, with their online CPUs; one node 0 of everything where sysfs has no nodes."""
     online = online_cpus(root)
-    nodes = [_read_node(root, node_id, set(online)) for node_id in _node_ids(root)]
+    allowed = _allowed_memory_nodes(root)
+    nodes = [_read_node(root, node_id, set(online), allowed) for node_id in _node_ids(root)]
     if nodes:
         return tuple(nodes)
-    total = meminfo_bytes(read_text(below(root, "/proc/meminfo")) or "", "MemTotal") or 0
-    return (NumaNode(node_id=0, cpus=online, memory_bytes=total),)
+    meminfo = read_text(below(root, "/proc/meminfo")) or ""
+    total = meminfo_bytes(meminfo, "MemTotal") or 0
+    return (NumaNode(0, online, total, _available_bytes(meminfo, total)),)
 
 
 def _node_ids(root: Path) -> list[int]:
@@ -33,8 +35,33 @@ def _node_ids(root: Path) -> list[int]:
     return sorted(present & set(listed) if listed else present)
 
 
-def _read_node(root: Path, node_id: int, online: set[int]) -> NumaNode:
+def _allowed_memory_nodes(root: Path) -> frozenset[int] | None:
+    """Nodes that this process's cpuset lets it allocate on; None where /proc does not say."""
+    status = read_text(below(root, "/proc/self/status")) or ""
+    match = re.search(r"^Mems_allowed_list:\s*(\S+)", status, re.MULTILINE)
+    listed = parse_cpu_list(match.group(1)) if match else None
+    return frozenset(listed) if listed else None
+
+
+def _read_node(root: Path, node_id: int, online: set[int], allowed: frozenset[int] | None) -> NumaNode:
     directory = below(root, f"{_NODE_DIRECTORY}/node{node_id}")
-    cpus = parse_cpu_list(read_text(directory / "cpulist")) or ()
-    memory = meminfo_bytes(read_text(directory / "meminfo") or "", "MemTotal") or 0
-    return NumaNode(node_id=node_id, cpus=tuple(cpu for cpu in cpus if cpu in online), memory_bytes=memory)
+    meminfo = read_text(directory / "meminfo") or ""
+    memory = meminfo_bytes(meminfo, "MemTotal") or 0
+    distances = [parse_int(word) for word in (read_text(directory / "distance") or "").split()]
+    return NumaNode(
+        node_id=node_id,
+        cpus=tuple(cpu for cpu in parse_cpu_list(read_text(directory / "cpulist")) or () if cpu in online),
+        memory_bytes=memory,
+        available_bytes=_available_bytes(meminfo, memory),
+        memory_allowed=allowed is None or node_id in allowed,
+        distances=tuple(distance for distance in distances if distance is not None),
+    )
+
+
+def _available_bytes(meminfo: str, total: int) -> int:
+    """Nodes have no MemAvailable: free pages and file cache, which gives way. All of it where nothing is said."""
+    free = meminfo_bytes(meminfo, "MemFree")
+    if free is None:
+        return total
+    cache = sum(meminfo_bytes(meminfo, key) or 0 for key in (r"Active\(file\)", r"Inactive\(file\)"))
+    return min(total, free + cache)

@@ -32,21 +32,38 @@ class QuotaFacts:
 
 @dataclass(frozen=True, slots=True)
 class MemoryFacts:
-    """From /proc/meminfo and sysfs. `available_bytes` respects the cgroup limit."""
+    """From /proc/meminfo and sysfs. `available_bytes` respects the cgroup limit.
+
+    Reserved pages are those of vm.nr_hugepages: no part of `available_bytes`. `lock_limit_bytes` is what mlock may
+    hold; None without a limit.
+    """
 
     total_bytes: int
     available_bytes: int
     page_bytes: int
     transparent_huge_pages: str  # "always", "madvise", "never" or "unknown"
+    transparent_page_bytes: int = 0  # of one transparent huge page; 0 where the kernel has none
+    reserved_page_bytes: int = 0  # of one reserved huge page; 0 where the kernel has none
+    reserved_free_bytes: int = 0
+    lock_limit_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class NumaNode:
-    """One node: its id (ids need not be contiguous), its CPUs and its memory (0 for a memory-less node)."""
+    """One node: its id (ids need not be contiguous), its CPUs and its memory (0 for a memory-less node).
+
+    Attributes:
+        available_bytes: free, or taken back from the file cache without a loss.
+        memory_allowed: whether the cpuset lets this process allocate here.
+        distances: to the online nodes by ascending id, as the firmware says; 10 is itself. Empty where unknown.
+    """
 
     node_id: int
     cpus: tuple[int, ...]
     memory_bytes: int
+    available_bytes: int = 0
+    memory_allowed: bool = True
+    distances: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
