@@ -66,6 +66,7 @@ RegionShape shape_region(uint64_t bytes, const PageSizes& sizes) {
 }
 
 std::string pool_refusal(uint64_t bytes, uint64_t page, const std::string& said) {
+  if (meminfo_number("HugePages_Total:") == 0) return "no huge pages are reserved (vm.nr_hugepages is 0)";
   return "the pool of reserved huge pages has " + std::to_string(meminfo_number("HugePages_Free:")) + " of " +
          std::to_string((bytes + page - 1) / page) + " free (vm.nr_hugepages; " + said + ")";
 }

@@ -97,7 +97,7 @@ class Model:
         threads: int,
         cpus: Sequence[Sequence[int]] | None,  # for each thread the CPUs it may run on; None: any
         thread_copies: Sequence[int] = (),  # for each thread the copy of the weights that it reads; (): the first
-        weight_nodes: Sequence[Sequence[int]] = ...,  # for each copy its NUMA nodes: (): first touch, (n,): n, else in turn
+        weight_nodes: Sequence[Sequence[int]] = ...,  # for each copy its NUMA nodes: none: first touch; many: in turn
         kv_nodes: Sequence[int] = (),
         expected_weight_bytes: int = 0,  # of one copy; 0 where unknown
     ) -> None:

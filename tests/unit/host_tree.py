@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 
@@ -18,10 +19,14 @@ class HostTree:
         file.write_text(f"{text}\n", encoding="utf-8")
         return self
 
-    def cpus(self, online: str, *, allowed: str | None = None, cpuinfo: str = "") -> HostTree:
-        """Online CPUs, and this process's mask (default: all of them)."""
+    def cpus(
+        self, online: str, *, allowed: str | None = None, memory_nodes: str | None = None, cpuinfo: str = ""
+    ) -> HostTree:
+        """Online CPUs, this process's mask (default: all of them) and the nodes of its memory (default: not said)."""
         self.write("/sys/devices/system/cpu/online", online)
-        self.write("/proc/self/status", f"Name:\tpython\nCpus_allowed:\tff\nCpus_allowed_list:\t{allowed or online}")
+        status = f"Name:\tpython\nCpus_allowed:\tff\nCpus_allowed_list:\t{allowed or online}"
+        status += "" if memory_nodes is None else f"\nMems_allowed_list:\t{memory_nodes}"
+        self.write("/proc/self/status", status)
         return self.write("/proc/cpuinfo", cpuinfo or "processor\t: 0\nmodel name\t: Test CPU  @ 2.0GHz")
 
     def core(self, siblings: tuple[int, ...], *, core_id: int = 0, package: int = 0) -> HostTree:
@@ -31,6 +36,20 @@ class HostTree:
             self.write(f"{base}/thread_siblings_list", ",".join(map(str, siblings)))
             self.write(f"{base}/core_id", core_id)
             self.write(f"{base}/physical_package_id", package)
+        return self
+
+    def node(self, number: int, cpus: str, *, total_gib: int, free_gib: int, distances: str = "") -> HostTree:
+        """One NUMA node; half of what is available is file cache."""
+        base = f"/sys/devices/system/node/node{number}"
+        free = free_gib << 20
+        lines = (("MemTotal", total_gib << 20), ("MemFree", free // 2), ("Inactive(file)", free - free // 2))
+        self.write(f"{base}/meminfo", "\n".join(f"Node {number} {key}: {kib} kB" for key, kib in lines))
+        return self.write(f"{base}/cpulist", cpus).write(f"{base}/distance", distances)
+
+    def page_size(self, size: int) -> HostTree:
+        """The auxiliary vector that tells a process its page size (AT_PAGESZ is 6, AT_HWCAP 16, AT_NULL 0)."""
+        self.write("/proc/self/auxv", "")
+        (self.root / "proc/self/auxv").write_bytes(struct.pack("=6Q", 16, 0xFFFF, 6, size, 0, 0))
         return self
 
     def memory(self, total_kib: int, available_kib: int) -> HostTree:

@@ -11,15 +11,13 @@ def describe_memory(
     weight_bytes: int, weights: MemoryUse, kv_bytes: int, kv: MemoryUse, *, mode: str, locked_bytes: int
 ) -> str:
     """One line: what was got, and why not more. `mode` is that of transparent huge pages."""
-    parts = [
-        f"weights: {_pages(weight_bytes, weights)}",
-        f"KV cache: {kv_bytes:,} bytes in reserved huge pages"
-        if kv.reserved_bytes
-        else f"KV cache: {kv_bytes:,} bytes, huge pages as they are first used"
-        if mode in ("always", "madvise")
-        else f"KV cache: {kv_bytes:,} bytes in small pages",
-    ]
-    if mode not in ("always", "madvise") and not (weights.reserved_bytes and kv.reserved_bytes):
+    granted = mode in ("always", "madvise")
+    parts = [f"weights: {_pages(weight_bytes, weights)}"]
+    if granted and not kv.reserved_bytes and not locked_bytes:
+        parts.append(f"KV cache: {kv_bytes:,} bytes, in huge pages as they are first used")
+    else:
+        parts.append(f"KV cache: {_pages(kv_bytes, kv)}")
+    if not granted and not (weights.reserved_bytes and kv.reserved_bytes):
         parts.append(f"transparent huge pages are not granted (/sys/kernel/mm/transparent_hugepage/enabled: {mode})")
     parts += dict.fromkeys(use.why_not_more for use in (weights, kv) if use.why_not_more)
     if locked_bytes:
@@ -28,8 +26,9 @@ def describe_memory(
 
 
 def _pages(total: int, use: MemoryUse) -> str:
-    text = f"{use.reserved_bytes + use.transparent_bytes:,} of {total:,} bytes in huge pages"
-    text += f" ({use.reserved_bytes:,} of them reserved ones)" if use.reserved_bytes else ""
+    huge = min(total, use.reserved_bytes + use.transparent_bytes)  # the last page may hold more
+    text = f"{huge:,} of {total:,} bytes in huge pages"
+    text += f" ({min(total, use.reserved_bytes):,} of them reserved ones)" if use.reserved_bytes else ""
     if use.node_bytes:
         text += ", " + ", ".join(f"about {size:,} on node {node}" for node, size in use.node_bytes.items())
     return text
