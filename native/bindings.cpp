@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <limits>
 #include <map>
 #include <memory>
@@ -181,17 +180,6 @@ class PlanParser {
 SamplerConfig make_sampler(float temperature, int32_t top_k, float top_p, float min_p, float repetition_penalty,
                            float presence_penalty, float frequency_penalty,
                            const std::vector<std::pair<int32_t, float>>& logit_bias, uint64_t seed, int32_t logprobs) {
-  const auto require = [](bool valid, const char* rule) {
-    if (!valid) throw std::invalid_argument(rule);
-  };
-  require(std::isfinite(temperature) && temperature >= 0.0F, "temperature must be at least 0");
-  require(top_k >= 0, "top_k must be at least 0");
-  require(top_p >= 0.0F && top_p <= 1.0F, "top_p must be between 0 and 1");
-  require(min_p >= 0.0F && min_p <= 1.0F, "min_p must be between 0 and 1");
-  require(std::isfinite(repetition_penalty) && repetition_penalty > 0.0F, "repetition_penalty must be above 0");
-  require(std::isfinite(presence_penalty), "presence_penalty must be finite");
-  require(std::isfinite(frequency_penalty), "frequency_penalty must be finite");
-  require(logprobs >= -1, "logprobs must be at least -1");
   SamplerConfig config;
   config.temperature = temperature;
   config.top_k = top_k;
@@ -200,12 +188,10 @@ SamplerConfig make_sampler(float temperature, int32_t top_k, float top_p, float 
   config.repetition_penalty = repetition_penalty;
   config.presence_penalty = presence_penalty;
   config.frequency_penalty = frequency_penalty;
-  for (const auto& [token, bias] : logit_bias) {
-    require(std::isfinite(bias), "logit_bias must be finite");
-    config.logit_bias.push_back({token, bias});
-  }
+  for (const auto& [token, bias] : logit_bias) config.logit_bias.push_back({token, bias});
   config.seed = seed;
   config.logprobs = logprobs;
+  check_sampler(config);
   return config;
 }
 
@@ -466,16 +452,8 @@ NB_MODULE(_native, m) {
   bind_benchmarks(m);
 
   nb::class_<SamplerConfig>(m, "SamplerConfig")
-      .def(
-          "__init__",
-          [](SamplerConfig* self, float temperature, int32_t top_k, float top_p, float min_p, float repetition_penalty,
-             float presence_penalty, float frequency_penalty, const std::vector<std::pair<int32_t, float>>& logit_bias,
-             uint64_t seed, int32_t logprobs) {
-            new (self) SamplerConfig(make_sampler(temperature, top_k, top_p, min_p, repetition_penalty,
-                                                  presence_penalty, frequency_penalty, logit_bias, seed, logprobs));
-          },
-          nb::kw_only(), "temperature"_a, "top_k"_a, "top_p"_a, "min_p"_a, "repetition_penalty"_a, "presence_penalty"_a,
-          "frequency_penalty"_a, "logit_bias"_a, "seed"_a, "logprobs"_a);
+      .def(nb::new_(&make_sampler), nb::kw_only(), "temperature"_a, "top_k"_a, "top_p"_a, "min_p"_a,
+           "repetition_penalty"_a, "presence_penalty"_a, "frequency_penalty"_a, "logit_bias"_a, "seed"_a, "logprobs"_a);
 
   nb::class_<PyStepResult>(m, "StepResult")
       .def_ro("token_ids", &PyStepResult::token_ids)
@@ -496,8 +474,9 @@ NB_MODULE(_native, m) {
   nb::class_<PyModel>(m, "Model")
       .def(nb::init<const nb::handle&, const std::string&, int, const std::optional<std::vector<CpuSet>>&,
                     const std::vector<int>&, const std::vector<NodeSet>&, const NodeSet&, uint64_t>(),
-           "plan"_a, nb::kw_only(), "kernel_set"_a, "threads"_a, "cpus"_a.none(), "thread_copies"_a = std::vector<int>{},
-           "weight_nodes"_a = std::vector<NodeSet>{NodeSet{}}, "kv_nodes"_a = NodeSet{}, "expected_weight_bytes"_a = 0)
+           "plan"_a, nb::kw_only(), "kernel_set"_a, "threads"_a, "cpus"_a.none(),
+           "thread_copies"_a = std::vector<int>{}, "weight_nodes"_a = std::vector<NodeSet>{NodeSet{}},
+           "kv_nodes"_a = NodeSet{}, "expected_weight_bytes"_a = 0)
       .def("load_tensor", &PyModel::load_tensor, "name"_a, "format_name"_a, "rows"_a, "k"_a, "fd"_a, "offset"_a,
            "nbytes"_a)
       .def("finish_loading", &PyModel::finish_loading)

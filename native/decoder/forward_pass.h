@@ -20,8 +20,8 @@ namespace tokenmill {
 
 class ForwardPass {
  public:
-  // Everything given must outlive the object. Runs one step at a time. `thread_copies`: the copy of the weights that each
-  // thread reads; empty when there is one.
+  // Everything given must outlive the object. Runs one step at a time. `thread_copies`: the copy of the weights that
+  // each thread reads; empty when there is one.
   ForwardPass(const DecoderPlan& plan, const ModelOps& ops, const KernelSet& kernels, const KvPages& kv,
               ThreadPool& pool, const std::vector<int>& thread_copies);
 

@@ -30,6 +30,9 @@ struct SamplerConfig {
   }
 };
 
+// Throws std::invalid_argument for a parameter out of range; the message names it.
+void check_sampler(const SamplerConfig& config);
+
 // Tokens seen so far: prompt first, then output.
 struct TokenHistory {
   const int32_t* tokens = nullptr;

@@ -182,7 +182,8 @@ void test_threads_and_sets_agree() {
 std::mutex read_mutex;
 std::set<const uint8_t*> read_weights;
 template <int format>
-void recording_matmul(const PackedMatrix& w, const Activations& x, int64_t begin, int64_t end, float* y, int64_t stride) {
+void recording_matmul(const PackedMatrix& w, const Activations& x, int64_t begin, int64_t end, float* y,
+                      int64_t stride) {
   {
     const std::lock_guard<std::mutex> lock(read_mutex);
     read_weights.insert(w.data);
@@ -306,7 +307,8 @@ void test_bad_placements() {
   using Invalid = std::invalid_argument;
   expect_error<Invalid>(with([](Placement& p) { p.weight_copies.clear(); }), "no copy", "no copy");
   expect_error<Invalid>(with([](Placement& p) { p.thread_copies = {0}; }), "copies of too few threads", "1 copies");
-  expect_error<Invalid>(with([](Placement& p) { p.thread_copies = {0, 1}; }), "a copy that is not there", "copy 1 of 1");
+  expect_error<Invalid>(with([](Placement& p) { p.thread_copies = {0, 1}; }), "a copy that is not there",
+                        "copy 1 of 1");
   expect_error<Invalid>(with([](Placement& p) { p.thread_cpus = {{0}}; }), "CPUs of too few threads", "1 of 2");
 }
 

@@ -1,4 +1,5 @@
-// Anonymous memory for weights and KV pages: on the NUMA nodes that were chosen, in huge pages where the kernel has some.
+// Anonymous memory for weights and KV pages: on the NUMA nodes that were chosen, in huge pages where the kernel has
+// some.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +17,7 @@ struct MemoryReport {
   uint64_t pool_bytes = 0;         // in huge pages that the administrator reserved
   uint64_t transparent_bytes = 0;  // in transparent huge pages now
   std::string pool_refusal;
-  std::string policy_refusal;           // the kernel's word against the NUMA policy
+  std::string policy_refusal;          // the kernel's word against the NUMA policy
   std::map<int, uint64_t> node_bytes;  // a sample, scaled up; only where a policy was asked for
 
   void add(const MemoryReport& other);

@@ -30,8 +30,8 @@ struct TensorSource {
 
 class WeightStore {
  public:
-  // `copies`: the nodes of each copy's memory, at least one copy; matrices are kept once per copy, vectors (which stay in
-  // a core's own cache) once. `expected_bytes`: of one copy, 0 where unknown.
+  // `copies`: the nodes of each copy's memory, at least one copy; matrices are kept once per copy, vectors (which stay
+  // in a core's own cache) once. `expected_bytes`: of one copy, 0 where unknown.
   WeightStore(const KernelSet& kernels, std::vector<TensorSpec> specs, const std::vector<NodeSet>& copies,
               uint64_t expected_bytes);
 
