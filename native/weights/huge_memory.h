@@ -30,7 +30,7 @@ class HugeRegion {
   HugeRegion() = default;
   // `reserve_only`: the kernel need not have the memory at hand for all of it (parts may stay untouched).
   // Throws std::bad_alloc when the mapping is refused.
-  HugeRegion(uint64_t bytes, bool reserve_only, const NodeSet& nodes);
+  HugeRegion(uint64_t bytes, bool reserve_only, const NodeSet& nodes = {});
   ~HugeRegion();
   HugeRegion(HugeRegion&& other) noexcept;
   HugeRegion& operator=(HugeRegion&& other) noexcept;

@@ -19,6 +19,7 @@ from gguf_mutator import Seed, mutate, read_seed
 
 from tokenmill import _native
 from tokenmill.engine.model_runner import open_model
+from tokenmill.engine.placement import Placement
 from tokenmill.models import plan_model
 from tokenmill.text.tokenizer import Tokenizer
 from tokenmill.vocabulary.errors import ModelFileError, UnsupportedModelError
@@ -50,9 +51,8 @@ def run_case(path: Path) -> str:
     except EXPECTED:
         return "tokenizer"
     try:
-        model = open_model(
-            plan, kernel_set=_native.select_kernel_set(os.environ.get("TOKENMILL_KERNELS")), threads=1, cpus=None
-        )
+        kernel_set = _native.select_kernel_set(os.environ.get("TOKENMILL_KERNELS"))
+        model = open_model(plan, kernel_set=kernel_set, placement=Placement(threads=1))
         load_weights(model, model_file, plan, SilentProgress())
     except EXPECTED:
         return "weights"
