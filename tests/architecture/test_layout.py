@@ -112,6 +112,14 @@ def test_import_rules() -> None:
     assert result.returncode == 0, result.stdout
 
 
+def test_scheduling_is_pure() -> None:
+    """Data in, decisions out: nothing that tells the time, waits, or reaches outside of the process."""
+    allowed = {"__future__", "array", "bisect", "collections", "dataclasses", "heapq", "json", "math", "typing"}
+    names = {name for file in (PACKAGE / "scheduling").glob("*.py") for name in imported_names(file)}
+    outside = {name for name in names if not name.startswith(("tokenmill.scheduling", "tokenmill.vocabulary"))}
+    assert {name.split(".")[0] for name in outside} <= allowed
+
+
 def test_the_command_line_starts_without_what_is_heavy() -> None:
     code = """
 import sys

@@ -11,7 +11,7 @@ from scripted_runner import ScriptedRunner, expected_output
 from tokenmill.scheduling.batch_plan import BatchPlan
 from tokenmill.scheduling.limits import SchedulerLimits
 from tokenmill.scheduling.page_ledger import pages_for
-from tokenmill.scheduling.scheduler import Scheduler
+from tokenmill.scheduling.recording import RecordedScheduler, replay
 from tokenmill.scheduling.waiting_line import service_key
 from tokenmill.vocabulary.errors import OverloadedError
 from tokenmill.vocabulary.generation import FinishReason, GenerationRequest, SamplingParams
@@ -53,7 +53,8 @@ class Traffic(RuleBasedStateMachine):
             bytes_per_token,
             cached_pages,
         )
-        self.scheduler = Scheduler(self.limits)
+        self.record: list[str] = []
+        self.scheduler = RecordedScheduler(self.limits, frozenset(), lambda line: self.record.append(line + "\n"))
         self.runner = ScriptedRunner(pages)
         self.requests: dict[int, GenerationRequest] = {}
         self.outputs: dict[int, list[int]] = {}
@@ -192,6 +193,7 @@ class Traffic(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "scheduler"):
             self.run_to_the_end()
+            assert all(recorded == made for recorded, made in replay(self.record))
 
 
 TestTraffic = Traffic.TestCase

@@ -18,7 +18,8 @@ from tokenmill.scheduling.step_cost import StepCost
 _STRETCH = 3.5
 _SHORTEST_TARGET_S = 0.05
 
-# A row is costly when it makes the step this much longer and has this many times the context of cheaper rows.
+# A row is costly when reading its keys and values makes the step this much longer, and it has this many times the
+# context of cheaper rows.
 _COSTLY_SHARE = 0.2
 _COSTLY_CONTEXT = 2.0
 
@@ -58,7 +59,7 @@ def choose_rows(
 ) -> DecodeChoice:
     """Divides the sequences that could decode; `with_costly` False leaves costly rows to a later step."""
     seconds = [cost.row_s(len(s.tokens) * bytes_per_token) for s in ready]
-    ordinary, costly = _divide(ready, seconds, cost.fixed_s)
+    ordinary, costly = _divide(ready, seconds, cost)
     base = cost.fixed_s + sum(seconds[i] for i in ordinary)
     target = step_target(base, itl_target_s)
     joined: set[int] = set()
@@ -88,16 +89,17 @@ def settle(choice: DecodeChoice, step_s: float) -> None:
 
 
 def _divide(
-    ready: Sequence[ScheduledSequence], seconds: Sequence[float], fixed_s: float
+    ready: Sequence[ScheduledSequence], seconds: Sequence[float], cost: StepCost
 ) -> tuple[list[int], list[int]]:
     """Indices of ordinary and of costly rows. The cheapest row is ordinary, whatever it costs."""
-    if not seconds or max(seconds) <= _COSTLY_SHARE * fixed_s:
+    fixed_s, row_s = cost.fixed_s, cost.row_s(0)  # what every row costs makes none of them costly
+    if not seconds or max(seconds) - row_s <= _COSTLY_SHARE * fixed_s:
         return list(range(len(seconds))), []
     order = sorted(range(len(seconds)), key=seconds.__getitem__)
     total, context = fixed_s, 0
     for count, index in enumerate(order):
         length = len(ready[index].tokens)
-        if count and seconds[index] > _COSTLY_SHARE * total and length * count > _COSTLY_CONTEXT * context:
+        if count and seconds[index] - row_s > _COSTLY_SHARE * total and length * count > _COSTLY_CONTEXT * context:
             return order[:count], sorted(order[count:])
         total += seconds[index]
         context += length

@@ -81,6 +81,8 @@ class PrefixCache:
             ValueError: fewer are available.
         """
         missing = self.missing(sequence, count)
+        if missing == 0:
+            return []
         if missing > self.available:
             raise ValueError(f"{missing} pages are needed, {self.available} are available")
         while missing > self._ledger.free_count:

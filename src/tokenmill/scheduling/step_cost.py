@@ -49,7 +49,7 @@ class StepCost:
         self._usual_error = 0.5
         # The guess counts like a few steps of each kind, until real ones replace it.
         for work in (StepWork(0, 1), StepWork(0, 16, 2**27), StepWork(64, 0, 0, 2**25), StepWork(256, 4, 2**25, 2**29)):
-            self._add(work, self.predict(work), 0.05)
+            self._add(work, self.predict(work), 0.05 / self.predict(work) ** 2)
 
     @property
     def coefficients(self) -> tuple[float, ...]:
@@ -88,7 +88,8 @@ class StepCost:
         """Learns from a step. Times that no clock can mean are ignored."""
         if not 0 < seconds < math.inf:
             return
-        error = abs(1 - self.predict(work) / seconds)
+        predicted = max(self.predict(work), 1e-6)
+        error = abs(seconds / predicted - 1)
         weight = min(1.0, _OUTLIER * self._usual_error / error) if error else 1.0
         self._usual_error += 0.05 * (min(error, 4 * self._usual_error) - self._usual_error)
         self._usual_error = max(self._usual_error, 0.01)
@@ -96,12 +97,12 @@ class StepCost:
             for i in range(len(row)):
                 row[i] *= _MEMORY
         self._targets = [value * _MEMORY for value in self._targets]
-        self._add(work, seconds, weight)
+        # Errors count relative to the prediction: relative to the time itself, slow steps would count too little.
+        self._add(work, seconds, weight / (predicted * predicted))
         self._solve()
 
     def _add(self, work: StepWork, seconds: float, weight: float) -> None:
         features = work.features()
-        weight /= seconds * seconds  # so that errors count relative to the step's time
         for i, feature in enumerate(features):
             if feature:
                 scaled = weight * feature
