@@ -2,10 +2,7 @@
 // threads give the same bits; whatever is wrong with a step, a tensor or a plan is refused before it is used.
 #include "decoder/decoder.h"
 
-#include <unistd.h>
-
 #include <cmath>
-#include <cstdio>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -19,125 +16,31 @@
 
 #include "check.h"
 #include "decoder/rope_table.h"
-#include "dispatch/detect_cpu.h"
 #include "dispatch/kernel_registry.h"
-#include "dispatch/select_kernels.h"
 #include "dispatch/test_data.h"
+#include "sets_to_test.h"
+#include "tiny_decoder.h"
 
 namespace {
 
 using namespace tokenmill;
+using tokenmill::test::Batch;
 using tokenmill::test::expect;
 using tokenmill::test::fail;
+using tokenmill::test::TemporaryFile;
+using tokenmill::test::tensor_bytes;
 
-constexpr int32_t kVocab = 50;
-constexpr int32_t kEmbedding = 64;
-constexpr int32_t kHeads = 4;
-constexpr int32_t kKvHeads = 2;
-constexpr int32_t kHeadDim = 16;
-constexpr int32_t kHidden = 96;
+constexpr int32_t kVocab = test::TinyShape{}.vocab;
+constexpr int32_t kEmbedding = test::TinyShape{}.embedding;
 constexpr int32_t kPages = 40;
 
-DecoderPlan tiny_plan() {
-  DecoderPlan plan;
-  const auto tensor = [&](const std::string& name) {
-    plan.tensor_names.push_back(name);
-    return static_cast<TensorIndex>(plan.tensor_names.size() - 1);
-  };
-  plan.context_length = 600;
-  plan.model.vocab_size = kVocab;
-  plan.model.embedding_dim = kEmbedding;
-  plan.model.layer_count = 2;
-  plan.model.norm_epsilon = 1e-5F;
-  plan.model.token_embedding = tensor("embedding");
-  plan.model.output_norm = tensor("output_norm");
-  plan.model.output = {plan.model.token_embedding, kNoTensor};
-  for (int i = 0; i < 2; ++i) {
-    const std::string at = std::to_string(i) + ".";
-    LayerPlan layer;
-    layer.attention_norm = tensor(at + "attention_norm");
-    layer.attention.head_count = kHeads;
-    layer.attention.kv_head_count = kKvHeads;
-    layer.attention.head_dim = kHeadDim;
-    layer.attention.score_scale = 0.25F;
-    layer.attention.window = i == 0 ? 0 : 20;
-    layer.attention.query = {tensor(at + "query"), tensor(at + "query_bias")};
-    layer.attention.key = {tensor(at + "key"), kNoTensor};
-    layer.attention.value = {tensor(at + "value"), kNoTensor};
-    layer.attention.output = {tensor(at + "output"), kNoTensor};
-    layer.attention.rope = {RopeStyle::half, kHeadDim, 10000.0, 1.0, kNoTensor};
-    layer.ffn_norm = tensor(at + "ffn_norm");
-    layer.ffn.hidden = kHidden;
-    layer.ffn.gate = {tensor(at + "gate"), kNoTensor};
-    layer.ffn.up = {tensor(at + "up"), kNoTensor};
-    layer.ffn.down = {tensor(at + "down"), kNoTensor};
-    plan.layers.push_back(layer);
-  }
-  return plan;
-}
-
-struct TemporaryFile {
-  std::FILE* file = std::tmpfile();
-  TemporaryFile() = default;
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-  ~TemporaryFile() { std::fclose(file); }
-  int fd() const { return fileno(file); }
-  void put(const std::vector<uint8_t>& bytes) const {
-    expect(ftruncate(fd(), 0) == 0, "truncate");
-    expect(pwrite(fd(), bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()), "write");
-  }
-};
-
-std::vector<uint8_t> tensor_bytes(const TensorSpec& spec, WeightFormat format, uint64_t seed) {
-  TestRandom random(seed);
-  if (!spec.is_vector) return random_weights(random, ValueKind::plain, format, spec.rows, spec.k);
-  const std::vector<float> values = random_floats(random, ValueKind::plain, spec.k);
-  std::vector<uint8_t> bytes(values.size() * sizeof(float));
-  std::memcpy(bytes.data(), values.data(), bytes.size());
-  return bytes;
-}
-
-WeightFormat format_of(const TensorSpec& spec, size_t index) {
-  constexpr WeightFormat kFormats[] = {WeightFormat::q4_0, WeightFormat::q8_0, WeightFormat::q5_1, WeightFormat::f16};
-  return spec.is_vector ? WeightFormat::f32 : kFormats[index % 4];
-}
+DecoderPlan tiny_plan() { return test::tiny_plan({}); }
 
 std::unique_ptr<Decoder> tiny_decoder(const KernelSet& kernels, int threads, const Placement& placement = {}) {
-  auto decoder = std::make_unique<Decoder>(tiny_plan(), kernels, threads, placement);
-  const TemporaryFile file;
-  const std::vector<TensorSpec> specs = check_plan(tiny_plan());
-  for (size_t i = 0; i < specs.size(); ++i) {
-    const WeightFormat format = format_of(specs[i], i);
-    const std::vector<uint8_t> bytes = tensor_bytes(specs[i], format, i);
-    file.put(bytes);
-    decoder->load_tensor(specs[i].name, format, specs[i].rows, specs[i].k, {file.fd(), 0, bytes.size()});
-  }
-  decoder->finish_loading();
-  decoder->allocate_kv(kPages);
-  return decoder;
+  return test::tiny_decoder(kernels, threads, {},
+                            {WeightFormat::q4_0, WeightFormat::q8_0, WeightFormat::q5_1, WeightFormat::f16}, kPages,
+                            placement);
 }
-
-// A step's arrays, owned.
-struct Batch {
-  std::vector<int32_t> tokens, starts, positions, page_table, page_starts, sample_rows;
-  std::vector<const SamplerConfig*> samplers;
-  std::vector<TokenHistory> histories;
-
-  StepInput input() const {
-    StepInput step;
-    step.tokens = tokens;
-    step.starts = starts;
-    step.positions = positions;
-    step.page_table = page_table;
-    step.page_starts = page_starts;
-    step.sample_rows = sample_rows;
-    step.samplers = samplers;
-    step.histories = histories;
-    step.return_logits = true;
-    return step;
-  }
-};
 
 Batch two_sequences() { return {{1, 2, 3, 4, 5}, {0, 3, 5}, {0, 0}, {7, 3}, {0, 1, 2}, {2, 4}, {}, {}}; }
 
@@ -168,8 +71,9 @@ std::vector<float> play(Decoder& decoder) {
 
 void test_threads_and_sets_agree() {
   const std::vector<float> expected = play(*tiny_decoder(reference_kernel_set(), 1));
-  for (const KernelSet* set : kernel_sets()) {
-    if (!missing_features(*set, detect_cpu_features()).empty()) continue;
+  std::vector<const KernelSet*> sets = test::sets_to_test();
+  sets.push_back(&reference_kernel_set());
+  for (const KernelSet* set : sets) {
     for (const int threads : {1, 2, 5}) {
       const std::vector<float> got = play(*tiny_decoder(*set, threads));
       expect(std::memcmp(got.data(), expected.data(), expected.size() * sizeof(float)) == 0,
