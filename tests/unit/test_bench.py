@@ -7,6 +7,7 @@ import io
 import json
 import math
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,14 +17,17 @@ from tokenmill.cli.bench_compare import compare, read_report, show
 from tokenmill.cli.bench_options import numbers
 from tokenmill.cli.bench_view import show_report
 from tokenmill.engine.bench.kernels import judged_row
+from tokenmill.engine.bench.model_work import Chunk, model_facts, step_work, sum_of
 from tokenmill.engine.bench.roofline import Work, least_time
-from tokenmill.engine.bench.session import machine_load
+from tokenmill.engine.bench.session import Session, machine_load
 from tokenmill.engine.bench.spread import spread_of
 from tokenmill.host import read_host_facts
 from tokenmill.host.load import CpuTimes, read_cpu_times, read_load_average
 from tokenmill.vocabulary.bench_report import BenchReport, Limit, MachineLoad, Row, to_document
 from tokenmill.vocabulary.errors import RequestError
 from tokenmill.vocabulary.from_document import from_document
+from tokenmill.vocabulary.layer_plan import AttentionPlan, FeedForwardPlan, LayerPlan, LinearPlan, ModelPlan, RopePlan
+from tokenmill.vocabulary.model_file import ModelFile, TensorInfo
 
 LIMITS = (
     Limit("read", "8 streams a thread", "bytes/s", 4e9, 2e9, spread_of([2.0, 2.0])),
@@ -169,8 +173,8 @@ def test_tables_show_what_matters() -> None:
     ("load", "others", "stolen", "words"),
     [
         (0.2, 0.1, 0.0, ""),
-        (3.2, 0.1, 0.0, "load 3.2 when the run began"),
-        (0.2, 5.0, 0.0, "others used 0.5 CPUs"),
+        (3.2, 0.1, 0.0, ""),
+        (3.2, 5.0, 0.0, "others used 0.5 CPUs, load 3.2 when the run began"),
         (0.2, 0.0, 1.0, "the hypervisor took 5 %"),
     ],
 )
@@ -184,6 +188,8 @@ def test_a_busy_machine_is_named(load: float, others: float, stolen: float, word
 def test_what_cannot_be_read_is_not_invented() -> None:
     judged = machine_load(load_before=None, before=None, after=None, own_s=1.0, wall_s=1.0, cpus=1)
     assert judged == MachineLoad(None, None, None, "")
+    judged = machine_load(load_before=3.2, before=None, after=None, own_s=1.0, wall_s=1.0, cpus=1)
+    assert judged.busy == "the machine was busy: load 3.2 when the run began; figures are low"
 
 
 def test_load_and_cpu_times_are_read_below_a_root(tmp_path: Path) -> None:
@@ -214,3 +220,61 @@ def test_rows_with_other_parameters_are_other_cases() -> None:
     same = Row("matmul", dict(reversed(list(first.parameters.items()))), first.time)
     assert first.identity != other.identity
     assert first.identity == same.identity
+
+
+def test_the_work_of_a_step_is_counted() -> None:
+    attention = AttentionPlan(
+        4, 2, 16, 0.25, *(LinearPlan(name) for name in "qkvo"), RopePlan("half", 16, 1e4), window=6
+    )
+    ffn = FeedForwardPlan(96, "silu", LinearPlan("gate"), LinearPlan("up"), LinearPlan("down"))
+    layer = LayerPlan("norm", attention, "norm", ffn)
+    plan = ModelPlan("llama", 288, 64, 100, 1e-5, "embedding", "norm", LinearPlan("embedding"), (layer,))
+    shapes = {
+        "q": (64, 64),
+        "k": (32, 64),
+        "v": (32, 64),
+        "o": (64, 64),
+        "gate": (96, 64),
+        "up": (96, 64),
+        "down": (64, 96),
+    }
+    tensors = {
+        name: TensorInfo(name, "F16" if name == "o" else "Q8_0", shape, Path(), 0, 100)
+        for name, shape in (shapes | {"embedding": (288, 64)}).items()
+    }
+    file = ModelFile(Path(), {}, tensors, 0)
+    in_layer = sum(rows * columns for name, (rows, columns) in shapes.items() if name != "o")
+
+    # Two sequences decode: one sees 5 keys, the other the 6 of its window.
+    work = step_work(file, plan, [Chunk(1, 4), Chunk(1, 50)])
+    assert work.multiply_adds["int8"] == 2 * (in_layer + 288 * 64)
+    assert work.multiply_adds["fp32"] == 2 * 64 * 64 + 2 * 4 * 16 * (5 + 6)
+    assert work.nbytes == 8 * 100 + 2 * 2 * 2 * 16 * (5 + 6)
+
+    # A chunk of a prompt whose end is not in it draws nothing: the output matrix is not read.
+    chunk = step_work(file, plan, [Chunk(3, 0, drawn=0)])
+    assert chunk.multiply_adds["int8"] == 3 * in_layer
+    assert chunk.multiply_adds["fp32"] == 3 * 64 * 64 + 2 * 4 * 16 * (1 + 2 + 3)
+    assert chunk.nbytes == 7 * 100 + 2 * 2 * 2 * 16 * 3
+    assert sum_of([chunk, chunk]).nbytes == 2 * chunk.nbytes
+    # Three tokens after 50 others see the window's 6 keys each, 8 different ones together.
+    late = step_work(file, plan, [Chunk(3, 50, drawn=0)])
+    assert late.nbytes == 7 * 100 + 2 * 2 * 2 * 16 * 8
+
+    facts = model_facts("m", file, plan, 123)
+    assert facts.formats == {"Q8_0": 700, "F16": 100}
+    assert facts.parameters == in_layer + 64 * 64 + 288 * 64
+
+
+def test_ctrl_c_keeps_the_rows_before() -> None:
+    session = Session(())
+    first = report([1.0]).rows[0]
+
+    def rows() -> Iterator[Row]:
+        yield first
+        raise KeyboardInterrupt
+
+    session.collect(rows(), lambda _: None)
+    made = session.report("kernels", kernel_set="x", threads=1, limits=LIMITS)
+    assert made.rows == (first,)
+    assert not made.complete

@@ -8,7 +8,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from tokenmill.cli.output import facts_table, human_bytes, human_seconds
+from tokenmill.cli.output import facts_table, human_bytes
 from tokenmill.vocabulary.bench_report import BenchReport, Limit, Row
 
 
@@ -74,8 +74,11 @@ def _table(rows: list[Row]) -> Table:
 
 
 def human_time(seconds: float) -> str:
-    """As human_seconds, and microseconds below a tenth of a millisecond."""
-    return f"{seconds * 1e6:.1f} µs" if seconds < 1e-4 else human_seconds(seconds)
+    """Three significant digits in the unit that suits."""
+    for unit, scale in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= scale:
+            return f"{significant(seconds / scale)} {unit}"
+    return f"{significant(seconds / 1e-6)} µs"
 
 
 def significant(value: float) -> str:

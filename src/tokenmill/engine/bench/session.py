@@ -107,11 +107,12 @@ def machine_load(
     if before is not None and after is not None and after.total > before.total and wall_s > 0:
         others = max(0.0, after.busy - before.busy - own_s) / wall_s
         steal = (after.stolen - before.stolen) / (after.total - before.total)
+    load = "" if load_before is None else f"load {load_before:.1f} when the run began"
     reasons = []
-    if load_before is not None and load_before > _MOST_LOAD * cpus:
-        reasons.append(f"load {load_before:.1f} when the run began")
+    if others is None and load_before is not None and load_before > _MOST_LOAD * cpus:
+        reasons.append(load)  # an average of the past, so it judges only where nothing better can be read
     if others is not None and others > _MOST_OTHERS * cpus:
-        reasons.append(f"others used {others:.1f} CPUs")
+        reasons += [f"others used {others:.1f} CPUs", *([load] if load else [])]
     if steal is not None and steal > _MOST_STEAL:
         reasons.append(f"the hypervisor took {100 * steal:.0f} % of the time")
     busy = f"the machine was busy: {', '.join(reasons)}; figures are low" if reasons else ""
