@@ -1,6 +1,7 @@
 // The benchmarks' part of the Python module _native (src/tokenmill/_native.pyi): kernels, and the machine's limits.
 #include "bindings_bench.h"
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -8,6 +9,7 @@
 
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -44,13 +46,14 @@ WeightFormat format_named(const std::string& name) {
 // One kernel set on some threads, and the matrix or the keys and values that are being measured.
 class PyKernelBench {
  public:
-  PyKernelBench(const std::string& kernel_set, int threads) {
+  PyKernelBench(const std::string& kernel_set, int threads, const std::optional<std::vector<CpuSet>>& cpus,
+                const NodeSet& nodes) {
     const KernelSelection selection = select_kernel_set(kernel_set, detect_cpu_features());
     if (kernel_set.empty() || selection.set == nullptr) {
       throw std::invalid_argument(kernel_set.empty() ? "the kernel set has no name" : selection.error);
     }
     kernels_ = selection.set;
-    threads_ = std::make_unique<BenchThreads>(threads);
+    threads_ = std::make_unique<BenchThreads>(threads, cpus.value_or(std::vector<CpuSet>{}), nodes);
   }
 
   std::vector<std::pair<uint64_t, std::vector<double>>> read(uint64_t bytes, const std::vector<int>& streams,
@@ -157,7 +160,8 @@ class PyKernelBench {
 void bind_benchmarks(nb::module_& m) {
   m.def("row_functions", &row_functions);
   nb::class_<PyKernelBench>(m, "KernelBench")
-      .def(nb::init<const std::string&, int>(), "kernel_set"_a, "threads"_a)
+      .def(nb::init<const std::string&, int, const std::optional<std::vector<CpuSet>>&, const NodeSet&>(),
+           "kernel_set"_a, nb::kw_only(), "threads"_a, "cpus"_a.none(), "nodes"_a)
       .def("read", &PyKernelBench::read, "nbytes"_a, "streams"_a, nb::kw_only(), "repeats"_a, "seconds"_a)
       .def("peaks", &PyKernelBench::peaks, nb::kw_only(), "repeats"_a, "seconds"_a)
       .def("prepare_matmul", &PyKernelBench::prepare_matmul, "format_name"_a, "rows"_a, "k"_a, nb::kw_only(),

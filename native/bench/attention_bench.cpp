@@ -36,7 +36,7 @@ AttentionBench::AttentionBench(const KernelSet& kernels, BenchThreads& threads, 
   const uint64_t page_bytes = unsigned_size(2 * page_elements()) * sizeof(uint16_t);
   const int64_t pages_of_sequence = int64_t{shape.kv_heads} * pages();
   sequences_ = std::max<int64_t>(1, static_cast<int64_t>(cold_bytes / (unsigned_size(pages_of_sequence) * page_bytes)));
-  kv_ = HugeRegion(unsigned_size(sequences_ * pages_of_sequence) * page_bytes, false);
+  kv_ = HugeRegion(unsigned_size(sequences_ * pages_of_sequence) * page_bytes, false, threads.nodes());
   TestRandom random(kSeed);
   std::vector<uint16_t> page(unsigned_size(2 * page_elements()));
   for (uint16_t& half : page) {  // fp16 of either sign, 1/8 to 1

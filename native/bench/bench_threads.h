@@ -2,19 +2,24 @@
 #pragma once
 #include <chrono>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "threads/thread_pool.h"
 #include "threads/work_phases.h"
+#include "weights/memory_policy.h"
 
 namespace tokenmill {
 
 class BenchThreads {
  public:
-  // Throws as ThreadPool does.
-  explicit BenchThreads(int threads) : pool_(threads, {}) {}
+  // `cpus` as for ThreadPool, which throws; memory that is measured lies on `nodes`, page by page when there are
+  // several.
+  explicit BenchThreads(int threads, const std::vector<CpuSet>& cpus = {}, NodeSet nodes = {})
+      : pool_(threads, cpus), nodes_(std::move(nodes)) {}
 
   int size() const { return pool_.size(); }
+  const NodeSet& nodes() const { return nodes_; }
 
   // Calls work(thread, begin, end) for pieces of [0, total) on all threads; returns the wall seconds.
   template <class Work>
@@ -30,6 +35,7 @@ class BenchThreads {
  private:
   ThreadPool pool_;
   WorkPhases phases_;
+  NodeSet nodes_;
 };
 
 // At least so many runs, and as many more as fit into so many seconds.

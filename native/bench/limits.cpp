@@ -52,7 +52,8 @@ ReadStreams reader(int streams) {
 
 }  // namespace
 
-ReadBench::ReadBench(BenchThreads& threads, uint64_t bytes) : threads_(threads), memory_(bytes, false) {
+ReadBench::ReadBench(BenchThreads& threads, uint64_t bytes)
+    : threads_(threads), memory_(bytes, false, threads.nodes()) {
   const auto total = static_cast<int64_t>(memory_.bytes());
   threads_.time(total, even_piece(total, threads_.size()), [&](int, int64_t begin, int64_t end) {
     std::memset(memory_.data() + begin, 1, static_cast<size_t>(end - begin));

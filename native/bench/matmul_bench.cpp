@@ -43,7 +43,7 @@ MatmulBench::MatmulBench(const KernelSet& kernels, BenchThreads& threads, const 
   bank_file_ = random_weights(random, ValueKind::plain, shape.format, bank_rows_, shape.k);
   const uint64_t file_row = row_bytes(shape.format, unsigned_size(shape.k));
 
-  packed_ = HugeRegion(unsigned_size(copies_) * matrix_bytes_, false);
+  packed_ = HugeRegion(unsigned_size(copies_) * matrix_bytes_, false, threads.nodes());
   threads_.time(copies_ * panels_, 1, [&](int, int64_t index, int64_t) {
     const int64_t panel = index % panels_;
     uint8_t* to = packed_.data() + unsigned_size(index) * panel_bytes_;

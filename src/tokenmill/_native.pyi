@@ -160,7 +160,11 @@ class KernelBench:
     Raises ValueError for what is out of range, MemoryError when buffers do not fit.
     """
 
-    def __init__(self, kernel_set: str, threads: int) -> None: ...
+    def __init__(
+        self, kernel_set: str, *, threads: int, cpus: Sequence[Sequence[int]] | None, nodes: Sequence[int]
+    ) -> None:
+        """`cpus` as for Model; memory lies on `nodes`, page by page when there are several (none: first touch)."""
+
     def read(
         self, nbytes: int, streams: Sequence[int], *, repeats: int, seconds: float
     ) -> list[tuple[int, list[float]]]:

@@ -7,15 +7,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tokenmill import _native
-from tokenmill.engine.bench.limits import cold_bytes, measure_limits, rates_of
+from tokenmill.engine.bench.limits import cold_bytes, measure_limits, open_bench, rates_of
 from tokenmill.engine.bench.roofline import Work, least_time
 from tokenmill.engine.bench.session import OnRow, Session
 from tokenmill.engine.bench.spread import spread_of
 from tokenmill.engine.load import KERNELS_VARIABLE
+from tokenmill.engine.options import EngineOptions
+from tokenmill.engine.placement import place
 from tokenmill.engine.self_test import tested_kernel_set
 from tokenmill.vocabulary.bench_report import BenchReport, Figure, Limit, Parameter, Row
 from tokenmill.vocabulary.errors import KernelSetError, RequestError
-from tokenmill.vocabulary.host_facts import engine_threads
 from tokenmill.weights.formats import FORMAT_BY_NAME, supported_names
 
 _FLOAT_FORMATS = ("F32", "F16", "BF16")
@@ -74,8 +75,8 @@ def bench_kernels(options: KernelBenchOptions, on_row: OnRow = lambda _: None) -
     _check(options)
     session = Session(_native.cpu_features())
     kernel_set = tested_kernel_set(os.environ.get(KERNELS_VARIABLE) or options.kernel_set)
-    threads = engine_threads(session.facts) if options.threads is None else options.threads
-    bench = _native.KernelBench(kernel_set, threads)
+    placement = place(session.facts, EngineOptions(threads=options.threads), 0)
+    bench = open_bench(kernel_set, placement)
     nbytes = options.cold_bytes or cold_bytes(session.facts)
     limits = measure_limits(bench, nbytes)
     session.collect(_rows(bench, options, limits, nbytes), on_row)
@@ -84,7 +85,7 @@ def bench_kernels(options: KernelBenchOptions, on_row: OnRow = lambda _: None) -
         "memory; row functions run on one thread with data in its cache",
         "every output was equal to the reference's, bit for bit, before it was timed",
     ]
-    return session.report("kernels", kernel_set=kernel_set, threads=threads, limits=limits, notes=notes)
+    return session.report("kernels", kernel_set=kernel_set, threads=placement.threads, limits=limits, notes=notes)
 
 
 def _check(options: KernelBenchOptions) -> None:

@@ -7,12 +7,29 @@ from collections.abc import Sequence
 
 from tokenmill import _native
 from tokenmill.engine.bench.spread import spread_of
+from tokenmill.engine.placement import Placement
 from tokenmill.vocabulary.bench_report import Limit
+from tokenmill.vocabulary.errors import CapacityError
 from tokenmill.vocabulary.host_facts import HostFacts
 
 STREAMS = (1, 8)
+MEMORY_HINT = "ask for less with --memory MIB, or free some"
 _LEAST_COLD_BYTES = 512 << 20
 _CACHES = 8
+
+
+def open_bench(kernel_set: str, placement: Placement) -> _native.KernelBench:
+    """Threads where the engine would have them, and memory on the nodes that they are on.
+
+    Raises:
+        CapacityError: the operating system refuses the threads.
+    """
+    try:
+        return _native.KernelBench(
+            kernel_set, threads=placement.threads, cpus=placement.thread_cpus or None, nodes=placement.kv_nodes
+        )
+    except (OSError, MemoryError) as error:
+        raise CapacityError(f"the threads cannot be started: {error}") from error
 
 
 def cold_bytes(facts: HostFacts) -> int:
@@ -34,12 +51,17 @@ def measure_limits(
         nbytes: memory to read.
         repeats: at least so many of each.
         seconds: and as many more as fit.
+
+    Raises:
+        CapacityError: the memory to read cannot be had.
     """
+    try:
+        reads = bench.read(nbytes, STREAMS, repeats=repeats, seconds=seconds)
+    except MemoryError as error:
+        raise CapacityError(f"no memory for {nbytes:,} bytes that are to be read", hint=MEMORY_HINT) from error
     read = {
         streams: _limit(f"read_{streams}", f"{_streams(streams)}, prefetched 8 KiB ahead", "bytes/s", amount, times)
-        for streams, (amount, times) in zip(
-            STREAMS, bench.read(nbytes, STREAMS, repeats=repeats, seconds=seconds), strict=True
-        )
+        for streams, (amount, times) in zip(STREAMS, reads, strict=True)
     }
     best = max(read.values(), key=lambda limit: limit.rate)
     limits = [dataclasses.replace(best, name="read"), *read.values()]

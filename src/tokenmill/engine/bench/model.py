@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from tokenmill import _native
-from tokenmill.engine.bench.limits import cold_bytes, measure_limits, rates_of
+from tokenmill.engine.bench.limits import cold_bytes, measure_limits, open_bench, rates_of
 from tokenmill.engine.bench.model_work import Chunk, model_facts, step_work, sum_of
 from tokenmill.engine.bench.roofline import Work, least_time
 from tokenmill.engine.bench.session import OnRow, Session
@@ -19,6 +19,7 @@ from tokenmill.engine.bench.spread import spread_of
 from tokenmill.engine.load import KERNELS_VARIABLE, EngineParts, load_parts
 from tokenmill.engine.model_runner import ModelRunner
 from tokenmill.engine.options import EngineOptions
+from tokenmill.engine.placement import place
 from tokenmill.engine.self_test import tested_kernel_set
 from tokenmill.models import plan_model
 from tokenmill.scheduling.batch_plan import BatchPlan, SequenceStep
@@ -26,12 +27,12 @@ from tokenmill.scheduling.page_ledger import pages_for
 from tokenmill.vocabulary.bench_report import BenchReport, Figure, Limit, Parameter, Row
 from tokenmill.vocabulary.errors import RequestError, TokenmillError
 from tokenmill.vocabulary.generation import SamplingParams
-from tokenmill.vocabulary.host_facts import engine_threads
 from tokenmill.vocabulary.layer_plan import ModelPlan
 from tokenmill.vocabulary.model_file import ModelFile
 from tokenmill.weights.progress import Progress
 from tokenmill.weights.read_gguf import read_gguf
 
+_MOST_REPEATS = 1000
 _GREEDY = SamplingParams(temperature=0.0)
 
 
@@ -83,20 +84,17 @@ def bench_model(
     longest = max((*options.prefill, *(options.contexts if options.decode else ())))
     session = Session(_native.cpu_features())
     kernel_set = tested_kernel_set(os.environ.get(KERNELS_VARIABLE) or options.kernel_set)
-    threads = engine_threads(session.facts) if options.threads is None else options.threads
-    nbytes = options.cold_bytes or cold_bytes(session.facts)
-    limits = measure_limits(_native.KernelBench(kernel_set, threads), nbytes)
-    parts = load_parts(
-        path,
-        EngineOptions(
-            threads=threads,
-            kernel_set=kernel_set,
-            context_length=max(2, longest),
-            max_sequences=max((1, *options.decode)),
-            prefill_tokens=options.prefill_tokens,
-        ),
-        progress,
+    engine_options = EngineOptions(
+        threads=options.threads,
+        kernel_set=kernel_set,
+        context_length=max(2, longest),
+        max_sequences=max((1, *options.decode)),
+        prefill_tokens=options.prefill_tokens,
     )
+    bench = open_bench(kernel_set, place(session.facts, engine_options, model_file.file_bytes))
+    limits = measure_limits(bench, options.cold_bytes or cold_bytes(session.facts))
+    del bench  # its threads would stand in the way of the engine's
+    parts = load_parts(path, engine_options, progress)
     cases = _Cases(parts, model_file, plan, options, limits)
     session.collect(cases.rows(), on_row)
     return session.report(
@@ -198,7 +196,7 @@ class _Cases:
         self._run(plans)  # buffers grow, threads and clocks wake up
         times: list[float] = []
         phases: dict[str, float] = {}
-        while len(times) < self._options.repeats or sum(times) < self._options.seconds:
+        while len(times) < self._options.repeats or (sum(times) < self._options.seconds and len(times) < _MOST_REPEATS):
             begin = time.perf_counter()
             seconds = self._run(plans)
             times.append(time.perf_counter() - begin)

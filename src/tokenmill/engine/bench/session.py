@@ -9,9 +9,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tokenmill import __version__
+from tokenmill.engine.bench.limits import MEMORY_HINT
 from tokenmill.host import read_host_facts
 from tokenmill.host.load import CpuTimes, read_cpu_times, read_load_average
 from tokenmill.vocabulary.bench_report import BenchReport, Limit, MachineLoad, ModelFacts, Row
+from tokenmill.vocabulary.errors import CapacityError
 from tokenmill.vocabulary.host_facts import HostFacts
 
 _ROOT = Path("/")
@@ -41,13 +43,19 @@ class Session:
         self._begin = time.monotonic()
 
     def collect(self, rows: Iterable[Row], on_row: OnRow) -> None:
-        """Measures one row after another. Ctrl-C ends it and keeps what is there."""
+        """Measures one row after another. Ctrl-C ends it and keeps what is there.
+
+        Raises:
+            CapacityError: the buffers of a case do not fit.
+        """
         try:
             for row in rows:
                 self.rows.append(row)
                 on_row(row)
         except KeyboardInterrupt:
             self.complete = False
+        except MemoryError as error:
+            raise CapacityError("no memory for the next case", hint=MEMORY_HINT) from error
 
     def report(
         self,
