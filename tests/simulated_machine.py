@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from tokenmill.scheduling.batch_plan import BatchPlan, SequenceResult, StepResults
 from tokenmill.scheduling.limits import SchedulerLimits
@@ -30,7 +31,7 @@ class Chat:
 
     @property
     def gaps_s(self) -> list[float]:
-        return [b - a for a, b in zip(self.token_s, self.token_s[1:], strict=False)]
+        return [b - a for a, b in pairwise(self.token_s)]
 
 
 class SimulatedMachine:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 
@@ -32,7 +33,7 @@ def gaps_of_chats(engine: Engine, seconds: float) -> list[float]:
             prompt = tuple(rng.randrange(1000, 20_000) for _ in range(110))
             sampling = SamplingParams(temperature=0.0)
             times = [e.time_s for e in engine.submit(GenerationRequest(prompt, sampling, 64, ignore_eos=True))]
-            gaps.extend(b - a for a, b in zip(times, times[1:], strict=False))
+            gaps.extend(b - a for a, b in pairwise(times))
 
     threads = [threading.Thread(target=client, args=(number,)) for number in range(CHATS)]
     for thread in threads:
