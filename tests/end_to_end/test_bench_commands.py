@@ -56,6 +56,10 @@ def test_bench_kernels(tmp_path: Path) -> None:
     assert "Q4_0" in drawing
     again = tokenmill("bench", "compare", str(tmp_path / "a.json"), str(tmp_path / "a.json"), "--fail-below", "0.97")
     assert "no difference seen" in again
+    script = [sys.executable, "benchmarks/compare.py", str(tmp_path / "a.json"), str(tmp_path / "a.json"), "--json"]
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run(script, capture_output=True, text=True, check=True, cwd=root)
+    assert all(ratio["ratio"] == 1 for ratio in json.loads(done.stdout)["ratios"])
 
 
 def test_the_reference_has_no_limits_of_its_own() -> None:

@@ -17,6 +17,7 @@ from tokenmill.cli.bench_compare import compare, read_report, show
 from tokenmill.cli.bench_options import numbers
 from tokenmill.cli.bench_view import show_report
 from tokenmill.engine.bench.kernels import judged_row
+from tokenmill.engine.bench.limits import drift_notes
 from tokenmill.engine.bench.model_work import Chunk, model_facts, step_work, sum_of
 from tokenmill.engine.bench.roofline import Work, least_time
 from tokenmill.engine.bench.session import Session, machine_load
@@ -105,6 +106,12 @@ def test_a_row_says_what_part_of_its_limit_it_reaches() -> None:
     figure = row.figure("multiply-adds")
     assert figure is not None
     assert figure.value == pytest.approx(10.0)
+
+
+def test_a_machine_that_changes_during_the_run_is_named() -> None:
+    after = [dataclasses.replace(limit, rate=limit.rate * (0.8 if limit.name == "read" else 1.02)) for limit in LIMITS]
+    assert drift_notes(LIMITS, after) == ("the machine changed during the run: limit read was 0.80 x at the end",)
+    assert drift_notes(LIMITS, ()) == ()
 
 
 def test_a_report_survives_its_document() -> None:

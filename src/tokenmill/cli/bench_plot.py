@@ -18,10 +18,12 @@ def draw_roofline(report: BenchReport, path: Path) -> None:
         report: of any benchmark; rows without an intensity are left out.
         path: .png or .svg.
     """
+    from matplotlib import color_sequences
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 6), layout="constrained")
     axes = figure.add_subplot()
+    axes.set_prop_cycle(color=color_sequences["tab20"])  # more colours than weight formats
     points = [row for row in report.rows if row.figure("intensity") and row.figure("multiply-adds")]
     intensities = [_value(row, "intensity") for row in points] or [1.0]
     _draw_limits(axes, report, min(intensities) / 2, max(intensities) * 2)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tokenmill import _native
-from tokenmill.engine.bench.limits import cold_bytes, measure_limits, open_bench, rates_of
+from tokenmill.engine.bench.limits import cold_bytes, drift_notes, measure_limits, open_bench, rates_of
 from tokenmill.engine.bench.roofline import Work, least_time
 from tokenmill.engine.bench.session import OnRow, Session
 from tokenmill.engine.bench.spread import spread_of
@@ -78,9 +78,11 @@ def bench_kernels(options: KernelBenchOptions, on_row: OnRow = lambda _: None) -
     placement = place(session.facts, EngineOptions(threads=options.threads), 0)
     bench = open_bench(kernel_set, placement)
     nbytes = options.cold_bytes or cold_bytes(session.facts)
-    limits = measure_limits(bench, nbytes)
+    limits = measure_limits(bench, nbytes, options.seconds)
     session.collect(_rows(bench, options, limits, nbytes), on_row)
+    drift = drift_notes(limits, measure_limits(bench, nbytes, options.seconds)) if session.complete else ()
     notes = [
+        *drift,
         f"weights and the decode's keys and values are read in turn from {nbytes / 1e6:.0f} MB, so that they come from "
         "memory; row functions run on one thread with data in its cache",
         "every output was equal to the reference's, bit for bit, before it was timed",

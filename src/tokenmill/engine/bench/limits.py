@@ -16,6 +16,10 @@ STREAMS = (1, 8)
 MEMORY_HINT = "ask for less with --memory MIB, or free some"
 _LEAST_COLD_BYTES = 512 << 20
 _CACHES = 8
+_JUDGES = ("read", "int8", "fp32")
+_DRIFT = 0.05
+_REPEATS = 9  # of each loop, at least
+_LONGEST_S = 0.3
 
 
 def open_bench(kernel_set: str, placement: Placement) -> _native.KernelBench:
@@ -41,22 +45,20 @@ def cold_bytes(facts: HostFacts) -> int:
     return max(1 << 20, min(max(_LEAST_COLD_BYTES, _CACHES * cache), facts.memory.available_bytes // 4))
 
 
-def measure_limits(
-    bench: _native.KernelBench, nbytes: int, *, repeats: int = 9, seconds: float = 0.3
-) -> tuple[Limit, ...]:
+def measure_limits(bench: _native.KernelBench, nbytes: int, case_seconds: float) -> tuple[Limit, ...]:
     """The read rate ("read": the best number of streams; "read_1": one stream) and the set's peak loops.
 
     Args:
         bench: kernel set and threads to measure with.
         nbytes: memory to read.
-        repeats: at least so many of each.
-        seconds: and as many more as fit.
+        case_seconds: how long the run measures each case; limits take no longer than a few of these.
 
     Raises:
         CapacityError: the memory to read cannot be had.
     """
+    seconds = min(_LONGEST_S, 2 * case_seconds)
     try:
-        reads = bench.read(nbytes, STREAMS, repeats=repeats, seconds=seconds)
+        reads = bench.read(nbytes, STREAMS, repeats=_REPEATS, seconds=seconds)
     except MemoryError as error:
         raise CapacityError(f"no memory for {nbytes:,} bytes that are to be read", hint=MEMORY_HINT) from error
     read = {
@@ -65,9 +67,22 @@ def measure_limits(
     }
     best = max(read.values(), key=lambda limit: limit.rate)
     limits = [dataclasses.replace(best, name="read"), *read.values()]
-    for quantity, instructions, amount, times in bench.peaks(repeats=repeats, seconds=seconds / 3):
+    for quantity, instructions, amount, times in bench.peaks(repeats=_REPEATS, seconds=seconds / 3):
         limits.append(_limit(quantity, instructions, "multiply-adds/s", amount, times))
     return tuple(limits)
+
+
+def drift_notes(before: Sequence[Limit], after: Sequence[Limit]) -> tuple[str, ...]:
+    """A sentence for each limit that changed by more than 5 % while the benchmark ran.
+
+    Rows are judged by what was measured before them, so their fractions are then off by as much.
+    """
+    rates = rates_of(after)
+    return tuple(
+        f"the machine changed during the run: limit {limit.name} was {rates[limit.name] / limit.rate:.2f} x at the end"
+        for limit in before
+        if limit.name in _JUDGES and limit.name in rates and abs(rates[limit.name] / limit.rate - 1) > _DRIFT
+    )
 
 
 def rates_of(limits: Sequence[Limit]) -> dict[str, float]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from tokenmill import _native
-from tokenmill.engine.bench.limits import cold_bytes, measure_limits, open_bench, rates_of
+from tokenmill.engine.bench.limits import cold_bytes, drift_notes, measure_limits, open_bench, rates_of
 from tokenmill.engine.bench.model_work import Chunk, model_facts, step_work, sum_of
 from tokenmill.engine.bench.roofline import Work, least_time
 from tokenmill.engine.bench.session import OnRow, Session
@@ -91,12 +91,17 @@ def bench_model(
         max_sequences=max((1, *options.decode)),
         prefill_tokens=options.prefill_tokens,
     )
-    bench = open_bench(kernel_set, place(session.facts, engine_options, model_file.file_bytes))
-    limits = measure_limits(bench, options.cold_bytes or cold_bytes(session.facts))
-    del bench  # its threads would stand in the way of the engine's
+    placement = place(session.facts, engine_options, model_file.file_bytes)
+    nbytes = options.cold_bytes or cold_bytes(session.facts)
+    limits = measure_limits(open_bench(kernel_set, placement), nbytes, options.seconds)
     parts = load_parts(path, engine_options, progress)
     cases = _Cases(parts, model_file, plan, options, limits)
     session.collect(cases.rows(), on_row)
+    drift = (
+        drift_notes(limits, measure_limits(open_bench(kernel_set, placement), nbytes, options.seconds))
+        if session.complete
+        else ()
+    )
     return session.report(
         "model",
         kernel_set=parts.info.kernel_set,
@@ -104,6 +109,7 @@ def bench_model(
         limits=limits,
         model=model_facts(parts.info.name, model_file, plan, parts.info.weight_bytes),
         notes=(
+            *drift,
             "decode repeats one step at the end of the context; keys and values before it are zeros, whose values do "
             "not change the time",
             "a fraction is the roofline's least time (bytes of weights, keys and values at the read rate, or "

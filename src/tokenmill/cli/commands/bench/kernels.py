@@ -61,6 +61,6 @@ def command(
         seconds=seconds,
         cold_bytes=memory << 20 if memory else None,
     )
-    with progress_of(chosen.cases) as on_row:
-        report = bench_kernels(chosen, on_row)
+    with progress_of(chosen.cases) as progress:
+        report = bench_kernels(chosen, progress.on_row)
     finish(report, json, plot)

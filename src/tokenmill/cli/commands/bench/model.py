@@ -56,8 +56,8 @@ def command(
         seconds=seconds,
         cold_bytes=memory << 20 if memory else None,
     )
-    with shown_progress() as progress:
-        path = fetch(model, progress)
-    with progress_of(chosen.cases) as on_row:
-        report = bench_model(path, chosen, on_row=on_row)
+    with shown_progress() as pulling:
+        path = fetch(model, pulling)
+    with progress_of(chosen.cases) as progress:
+        report = bench_model(path, chosen, progress, progress.on_row)
     finish(report, json, plot)
