@@ -6,6 +6,7 @@ AVX-512).
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import shutil
@@ -32,18 +33,25 @@ except KernelSetError as error:
 """
 
 
-def selection(cpu: str, forced: str = "") -> str:
-    """What the start-up gate says on `cpu`, the self-test included."""
+COMMAND = "from tokenmill.cli.entry import run; run()"
+
+
+def on_cpu(cpu: str, code: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     assert QEMU is not None
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("TOKENMILL_")}
-    done = subprocess.run(
-        [QEMU, "-cpu", cpu, sys.executable, "-c", TESTED, forced],
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("TOKENMILL_")}
+    return subprocess.run(
+        [QEMU, "-cpu", cpu, sys.executable, "-c", code, *arguments],
         check=False,
         capture_output=True,
         text=True,
         timeout=300,
-        env=environment,
+        env=clean | environment,
     )
+
+
+def selection(cpu: str, forced: str = "") -> str:
+    """What the start-up gate says on `cpu`, the self-test included."""
+    done = on_cpu(cpu, TESTED, forced)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -73,3 +81,28 @@ def test_a_forced_set_that_cannot_run_is_refused() -> None:
     said = selection("Nehalem", "x86_avx2")
     assert said.startswith("refused")
     assert "lacks avx, avx2, fma, f16c" in said
+
+
+def test_the_commands_refuse_with_what_is_missing_and_what_to_do() -> None:
+    refused = on_cpu("Nehalem", COMMAND, "explain")
+    assert refused.returncode == 1
+    assert refused.stdout == ""
+    assert "x86_avx2 (lacks avx, avx2, fma, f16c)" in refused.stderr
+    assert "TOKENMILL_KERNELS=reference" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+    forced = on_cpu("Nehalem", COMMAND, "explain", TOKENMILL_KERNELS="x86_avx2")
+    assert forced.returncode == 2
+    assert "kernel set 'x86_avx2' cannot run here" in forced.stderr
+    assert "the choices here are: " in forced.stderr
+    assert "Traceback" not in forced.stderr
+
+
+def test_explain_on_an_old_cpu_says_what_each_set_lacks() -> None:
+    explained = on_cpu("Nehalem", COMMAND, "explain", "--json", TOKENMILL_KERNELS="reference")
+    assert explained.returncode == 0, explained.stderr
+    machine = json.loads(explained.stdout)["machine"]
+    assert not any(feature["usable"] for feature in machine["features"])
+    whys = {entry["name"]: entry["why"] for entry in machine["kernel_sets"]}
+    assert whys["x86_avx2"] == "this CPU lacks avx, avx2, fma and f16c"
+    assert whys["reference"] == "forced by TOKENMILL_KERNELS"
