@@ -36,7 +36,7 @@ def stray_functions(wheel: Path, sets: set[str]) -> list[str]:
     Names come from the module in the build folder, which has the same code and was not stripped.
     """
     with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(wheel) as archive:
-        (name,) = (name for name in archive.namelist() if Path(name).name.startswith("_native."))
+        (name,) = (name for name in archive.namelist() if Path(name).match("_native*.so"))
         code = machine_code(Path(archive.extract(name, folder)))
     built = [module for module in (ROOT / "build").glob("zig-*/_native*.so") if machine_code(module) == code]
     if not built:

@@ -3,9 +3,9 @@
     python tests/numerics/soak.py --minutes 10 --json build/soak.json [--seed 1]
 
 Each round opens a tiny model on one kernel set with some number of threads, and plays sequences that join, wait, leave
-half-way, lose their pages and begin again, in steps of random chunks, order and rows whose logits are wanted. Pages are
-few, handed out in random order and used again at once. A round follows from (seed, number) alone: --seed S --round N
-plays it again.
+half-way, lose their pages and begin again, or begin behind a prefix on another one's pages, in steps of random chunks,
+order and rows whose logits are wanted. Pages are few, handed out in random order and used again at once. A round
+follows from (seed, number) alone: --seed S --round N plays it again.
 """
 
 from __future__ import annotations
@@ -97,6 +97,7 @@ class Player:
         self._free = [int(page) for page in rng.permutation(page_count)]
         self._running: list[Live] = []
         self._waiting: list[int] = []
+        self._users: Counter[int] = Counter()  # sequences on each page
 
     def play(self, joins: int) -> Round:
         """Until `joins` sequences have joined and ended."""
@@ -106,7 +107,7 @@ class Player:
                 self._waiting.append(int(self._rng.integers(len(self._scripts))))
                 counts["joined"] += 1
             while self._waiting and len(self._running) < MOST_RUNNING:
-                self._running.append(Live(self._waiting.pop(0)))
+                self._running.append(self._join(self._waiting.pop(0)))
             for sequence in list(self._running):
                 if self._rng.random() < 0.01:
                     self._drop(sequence, again=self._rng.random() < 0.5)
@@ -120,10 +121,24 @@ class Player:
     def _length(self, sequence: Live) -> int:
         return len(self._scripts[sequence.number].tokens)
 
+    def _join(self, number: int) -> Live:
+        """From the start, or behind full pages of another sequence of the same script."""
+        full = (len(self._scripts[number].tokens) - 1) // PAGE_TOKENS  # one token at least is computed anew
+        donors = [each for each in self._running if each.number == number]
+        if not donors or self._rng.random() < 0.3:
+            return Live(number)
+        donor = donors[int(self._rng.integers(len(donors)))]
+        pages = donor.pages[: min(full, donor.position // PAGE_TOKENS)]
+        self._users.update(pages)
+        self.round.counts["shared_prefixes"] += bool(pages)
+        return Live(number, len(pages) * PAGE_TOKENS, list(pages))
+
     def _drop(self, sequence: Live, *, again: bool, ended: bool = False) -> None:
         """Takes the pages away; they go to the front or the back, as they are."""
         self._running.remove(sequence)
-        self._free = [*sequence.pages, *self._free] if self._rng.random() < 0.5 else [*self._free, *sequence.pages]
+        self._users.subtract(sequence.pages)
+        freed = [page for page in sequence.pages if not self._users[page]]
+        self._free = [*freed, *self._free] if self._rng.random() < 0.5 else [*self._free, *freed]
         self.round.counts["ended" if ended else "preempted" if again else "cancelled"] += 1
         if again:
             self._waiting.append(sequence.number)
@@ -147,6 +162,7 @@ class Player:
         if need > len(self._free):
             return False
         taken = [self._free.pop() for _ in range(need)]
+        self._users.update(taken)
         if taken:
             self._model.zero_pages(np.array(taken, np.int32))
         sequence.pages += taken
