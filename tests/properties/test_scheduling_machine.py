@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -197,4 +198,9 @@ class Traffic(RuleBasedStateMachine):
 
 
 TestTraffic = Traffic.TestCase
-TestTraffic.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+TestTraffic.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+
+
+@pytest.mark.scheduled
+class TestMuchTraffic(Traffic.TestCase):  # type: ignore[misc, name-defined]
+    settings = settings(max_examples=1000, stateful_step_count=80, deadline=None)

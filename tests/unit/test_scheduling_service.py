@@ -43,7 +43,7 @@ def test_running_streams_keep_the_target_while_prompts_come(target: float) -> No
     chats = machine.keep_up(8, 40.0, lambda: rng.randint(50, 900), lambda: rng.randint(20, 90))
     gaps = [gap for chat in chats[8:] for gap in chat.gaps_s]
     assert len(gaps) > 500
-    assert percentile(gaps, 90) < 1.15 * target
+    assert percentile(gaps, 90) < 1.2 * target
     assert percentile(gaps, 99) < 1.3 * target
 
 

@@ -18,9 +18,9 @@ from tokenmill.scheduling.step_cost import StepCost
 _STRETCH = 3.5
 _SHORTEST_TARGET_S = 0.05
 
-# A row is costly when reading its keys and values makes the step this much longer, and it has this many times the
-# context of cheaper rows.
-_COSTLY_SHARE = 0.2
+# A row is costly when reading its keys and values takes this much of the step's target, and it has this many times the
+# context of cheaper rows. By default that is a fifth of what the cheaper rows take.
+_COSTLY_SHARE = 0.06
 _COSTLY_CONTEXT = 2.0
 
 # A costly row that fits no step within the target comes this seldom: outside of its neighbours' 99th percentile.
@@ -59,7 +59,7 @@ def choose_rows(
 ) -> DecodeChoice:
     """Divides the sequences that could decode; `with_costly` False leaves costly rows to a later step."""
     seconds = [cost.row_s(len(s.tokens) * bytes_per_token) for s in ready]
-    ordinary, costly = _divide(ready, seconds, cost)
+    ordinary, costly = _divide(ready, seconds, cost, itl_target_s)
     base = cost.fixed_s + sum(seconds[i] for i in ordinary)
     target = step_target(base, itl_target_s)
     joined: set[int] = set()
@@ -89,17 +89,18 @@ def settle(choice: DecodeChoice, step_s: float) -> None:
 
 
 def _divide(
-    ready: Sequence[ScheduledSequence], seconds: Sequence[float], cost: StepCost
+    ready: Sequence[ScheduledSequence], seconds: Sequence[float], cost: StepCost, itl_target_s: float | None
 ) -> tuple[list[int], list[int]]:
     """Indices of ordinary and of costly rows. The cheapest row is ordinary, whatever it costs."""
     fixed_s, row_s = cost.fixed_s, cost.row_s(0)  # what every row costs makes none of them costly
-    if not seconds or max(seconds) - row_s <= _COSTLY_SHARE * fixed_s:
+    if not seconds or max(seconds) - row_s <= _COSTLY_SHARE * step_target(fixed_s, itl_target_s):
         return list(range(len(seconds))), []
     order = sorted(range(len(seconds)), key=seconds.__getitem__)
     total, context = fixed_s, 0
     for count, index in enumerate(order):
         length = len(ready[index].tokens)
-        if count and seconds[index] - row_s > _COSTLY_SHARE * total and length * count > _COSTLY_CONTEXT * context:
+        threshold = row_s + _COSTLY_SHARE * step_target(total, itl_target_s)
+        if count and seconds[index] > threshold and length * count > _COSTLY_CONTEXT * context:
             return order[:count], sorted(order[count:])
         total += seconds[index]
         context += length

@@ -51,6 +51,7 @@ _GROWTH_PAGES = 4
 # before the first one has ended.
 _NEWEST = 0.1
 _TYPICAL_OUTPUT = 128.0
+_LONGEST = 5.0  # times its prediction that a step counts at most
 
 
 def _wanted_pages(sequence: ScheduledSequence) -> int:
@@ -188,7 +189,8 @@ class Scheduler:
         self._in_flight = None
         seconds = time_s - self._planned_s
         self.cost.observe(self._in_flight_work, seconds)
-        self._typical_step_s += _NEWEST * (seconds - self._typical_step_s)
+        # However long the process may have been stopped, it was not the step that took so long.
+        self._typical_step_s += _NEWEST * (min(seconds, _LONGEST * plan.predicted_s) - self._typical_step_s)
         by_id = {s.sequence_id: s for s in self._running}
         out = []
         for step, result in zip(plan.steps, results.results, strict=True):
@@ -223,7 +225,7 @@ class Scheduler:
         chunks = prefill_chunks(
             prefilling,
             slack_s=choice.target_s - choice.seconds if decoding else slack_alone_s(self.cost),
-            token_limit=self.limits.step_tokens - len(choice.rows),
+            token_limit=min(self.limits.step_tokens - len(choice.rows), self.cost.trusted_tokens),
             cost=self.cost,
             bytes_per_token=per_token,
             cache=self._cache,

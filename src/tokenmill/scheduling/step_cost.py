@@ -13,11 +13,16 @@ import math
 from dataclasses import dataclass
 
 _MEMORY = 0.99  # weight of a step after each further one: about 100 steps are remembered
+_FIRST_STEPS = 16  # these are believed whatever they say, and push the guess out quickly
+_FIRST_MEMORY = 0.7
 _SWEEPS = 3  # of coordinate descent after each step; the solution moves little between steps
 _OUTLIER = 2.5  # times the usual error; a larger error counts in proportion less
 
 # Fixed, per prompt token, per decode row, per KV byte of decode rows and of prompts: the guess before the first step.
 _GUESS = (0.015, 0.002, 0.0005, 1e-10, 2.5e-11)
+
+# Prompt tokens of the first step; twice as many in each further one. By the guess a large model would take seconds.
+_FIRST_CHUNK = 32
 
 # How many steps' worth of trust the guess keeps for ever. Only for the bytes: they follow from memory bandwidth, which
 # varies little between machines, and in ordinary steps they are too few to tell their cost from noise.
@@ -47,6 +52,7 @@ class StepCost:
         self._products = [[0.0] * size for _ in range(size)]  # sums of weight * feature * feature
         self._targets = [0.0] * size  # sums of weight * feature * seconds
         self._usual_error = 0.5
+        self._observed = 0
         # The guess counts like a few steps of each kind, until real ones replace it.
         for work in (StepWork(0, 1), StepWork(0, 16, 2**27), StepWork(64, 0, 0, 2**25), StepWork(256, 4, 2**25, 2**29)):
             self._add(work, self.predict(work), 0.05 / self.predict(work) ** 2)
@@ -55,6 +61,11 @@ class StepCost:
     def coefficients(self) -> tuple[float, ...]:
         """Seconds: fixed, per prefill token, per decode row, per KV byte of decode rows, per KV byte of prefill."""
         return tuple(self._coefficients)
+
+    @property
+    def trusted_tokens(self) -> int:
+        """Most prompt tokens of a step: few before the first steps have shown how fast this model is here."""
+        return _FIRST_CHUNK << min(self._observed, 16)
 
     @property
     def fixed_s(self) -> float:
@@ -88,15 +99,20 @@ class StepCost:
         """Learns from a step. Times that no clock can mean are ignored."""
         if not 0 < seconds < math.inf:
             return
+        self._observed += 1
         predicted = max(self.predict(work), 1e-6)
         error = abs(seconds / predicted - 1)
-        weight = min(1.0, _OUTLIER * self._usual_error / error) if error else 1.0
+        memory, weight = _MEMORY, 1.0
+        if self._observed <= _FIRST_STEPS:
+            memory = _FIRST_MEMORY
+        elif error > _OUTLIER * self._usual_error:
+            weight = _OUTLIER * self._usual_error / error
         self._usual_error += 0.05 * (min(error, 4 * self._usual_error) - self._usual_error)
         self._usual_error = max(self._usual_error, 0.01)
         for row in self._products:
             for i in range(len(row)):
-                row[i] *= _MEMORY
-        self._targets = [value * _MEMORY for value in self._targets]
+                row[i] *= memory
+        self._targets = [value * memory for value in self._targets]
         # Errors count relative to the prediction: relative to the time itself, slow steps would count too little.
         self._add(work, seconds, weight / (predicted * predicted))
         self._solve()
