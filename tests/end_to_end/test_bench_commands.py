@@ -113,6 +113,8 @@ def test_ctrl_c_gives_what_was_measured(tiny: Path, tmp_path: Path) -> None:
         (["kernels", "--format", "q4_k", "--shape", "16,96"], "96 columns"),
         (["kernels", "--shape", "16"], "--shape 16"),
         (["kernels", "--tokens", "0"], "--tokens 0"),
+        (["kernels", *QUICK, "--shape", "2000000,32", "--format", "q4_0"], "rows, columns and tokens must be 1 to"),
+        (["kernels", *QUICK, "--threads", "4000"], "4000 threads were asked for"),
         (["kernels", "--plot", "x.pdf"], "--plot x.pdf"),
         (["model", "x.gguf", "--decode", "a"], "--decode a"),
     ],

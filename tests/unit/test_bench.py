@@ -24,7 +24,7 @@ from tokenmill.engine.bench.session import Session, machine_load
 from tokenmill.engine.bench.spread import spread_of
 from tokenmill.host import read_host_facts
 from tokenmill.host.load import CpuTimes, read_cpu_times, read_load_average
-from tokenmill.vocabulary.bench_report import BenchReport, Limit, MachineLoad, Row, to_document
+from tokenmill.vocabulary.bench_report import BenchReport, Limit, MachineLoad, Row
 from tokenmill.vocabulary.errors import RequestError
 from tokenmill.vocabulary.from_document import from_document
 from tokenmill.vocabulary.layer_plan import AttentionPlan, FeedForwardPlan, LayerPlan, LinearPlan, ModelPlan, RopePlan
@@ -116,7 +116,7 @@ def test_a_machine_that_changes_during_the_run_is_named() -> None:
 
 def test_a_report_survives_its_document() -> None:
     made = report([1.0, 1.1], [2.0])
-    assert from_document(BenchReport, json.loads(json.dumps(to_document(made)))) == made
+    assert from_document(BenchReport, json.loads(json.dumps(dataclasses.asdict(made)))) == made
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_report_survives_its_document() -> None:
 )
 def test_a_damaged_document_is_refused_by_name(change: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        from_document(BenchReport, to_document(report([1.0])) | change)
+        from_document(BenchReport, dataclasses.asdict(report([1.0])) | change)
 
 
 def test_compare_tells_differences_from_noise() -> None:

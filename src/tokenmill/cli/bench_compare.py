@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tokenmill.cli.output import printable
 from tokenmill.vocabulary.bench_report import SCHEMA_VERSION, BenchReport, Parameter, Row
 from tokenmill.vocabulary.errors import RequestError
 from tokenmill.vocabulary.from_document import from_document
@@ -123,6 +124,8 @@ def _warnings(a: BenchReport, b: BenchReport) -> tuple[str, ...]:
     warnings = [f"{name}: {report.load.busy}" for name, report in (("A", a), ("B", b)) if report.load.busy]
     if a.benchmark != b.benchmark:
         warnings.append(f"A is a benchmark of {a.benchmark}, B of {b.benchmark}")
+    if a.model is not None and b.model is not None and a.model.name != b.model.name:
+        warnings.append(f"different models: {a.model.name} and {b.model.name}")
     if a.host.cpu.model_name != b.host.cpu.model_name:
         warnings.append(f"different CPUs: {a.host.cpu.model_name} and {b.host.cpu.model_name}")
     for name in ("read", "int8"):
@@ -136,6 +139,7 @@ def _warnings(a: BenchReport, b: BenchReport) -> tuple[str, ...]:
 def show(console: Console, comparison: Comparison) -> None:
     """A table of ratios, and what makes them doubtful."""
     from rich import box
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(title="speed of B / speed of A", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
@@ -146,13 +150,22 @@ def show(console: Console, comparison: Comparison) -> None:
     table.add_column("verdict")
     for ratio in comparison.ratios:
         parameters = ", ".join(f"{key} {value}" for key, value in ratio.parameters.items())
+        names = (escape(printable(text)) for text in (ratio.name, parameters))
         failed = f" (below {comparison.fail_below:g})" if ratio.failed else ""
         style = {"faster": "green", "slower": "red"}.get(ratio.verdict, "")
         interval = f"{ratio.low:.3f} … {ratio.high:.3f}"
-        table.add_row(ratio.name, parameters, f"{ratio.ratio:.3f}", interval, ratio.verdict + failed, style=style)
-    console.print(f"A: {comparison.a}\nB: {comparison.b}")
+        table.add_row(
+            escape(printable(ratio.name)),
+            parameters,
+            f"{ratio.ratio:.3f}",
+            interval,
+            ratio.verdict + failed,
+            style=style,
+        )
+    # What a report says comes from a file, which anybody may have written.
+    console.print(printable(f"A: {comparison.a}\nB: {comparison.b}"), markup=False)
     for warning in comparison.warnings:
-        console.print(f"! {warning}", style="bold red")
+        console.print(printable(f"! {warning}"), style="bold red", markup=False)
     console.print(table)
     if comparison.only_a or comparison.only_b:
         console.print(f"not compared: {comparison.only_a} rows only in A, {comparison.only_b} only in B")

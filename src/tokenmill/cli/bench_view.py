@@ -6,9 +6,10 @@ from itertools import groupby
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from tokenmill.cli.output import facts_table, human_bytes
+from tokenmill.cli.output import facts_table, human_bytes, printable
 from tokenmill.vocabulary.bench_report import BenchReport, Limit, Row
 
 
@@ -20,7 +21,7 @@ def show_report(console: Console, report: BenchReport) -> None:
     if report.model is not None:
         model = report.model
         formats = ", ".join(f"{name} {human_bytes(size)}" for name, size in model.formats.items())
-        facts.add_row("model", f"{model.name}: {model.parameters / 1e6:.1f} M parameters; {formats}")
+        facts.add_row("model", f"{escape(printable(model.name))}: {model.parameters / 1e6:.1f} M parameters; {formats}")
     for limit in report.limits:
         facts.add_row(f"limit {limit.name}", describe_limit(limit))
     if report.load.busy:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from tokenmill.vocabulary.host_facts import HostFacts
 from tokenmill.vocabulary.load_report import Provenance
@@ -147,8 +145,3 @@ class BenchReport:
     def limit(self, name: str) -> Limit | None:
         """The limit of that name, or None."""
         return next((limit for limit in self.limits if limit.name == name), None)
-
-
-def to_document(report: BenchReport) -> dict[str, Any]:
-    """The report as JSON values."""
-    return dataclasses.asdict(report)

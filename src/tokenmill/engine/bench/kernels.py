@@ -79,7 +79,10 @@ def bench_kernels(options: KernelBenchOptions, on_row: OnRow = lambda _: None) -
     bench = open_bench(kernel_set, placement)
     nbytes = options.cold_bytes or cold_bytes(session.facts)
     limits = measure_limits(bench, nbytes, options.seconds)
-    session.collect(_rows(bench, options, limits, nbytes), on_row)
+    try:
+        session.collect(_rows(bench, options, limits, nbytes), on_row)
+    except ValueError as error:  # a size that native code refuses; the message names it
+        raise RequestError(str(error)) from error
     drift = drift_notes(limits, measure_limits(bench, nbytes, options.seconds)) if session.complete else ()
     notes = [
         *drift,
