@@ -176,6 +176,14 @@ def test_tables_show_what_matters() -> None:
         assert part in text
 
 
+def test_names_in_a_report_cannot_steer_the_terminal() -> None:
+    made = report([1.0])
+    rows = (dataclasses.replace(made.rows[0], name="[red]\x1b[2Jmatmul"),)
+    console = Console(width=140, file=io.StringIO())
+    show(console, compare(dataclasses.replace(made, rows=rows), dataclasses.replace(made, rows=rows)))
+    assert r"[red]\x1b[2Jmatmul" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize(
     ("load", "others", "stolen", "words"),
     [

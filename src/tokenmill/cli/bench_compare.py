@@ -154,14 +154,7 @@ def show(console: Console, comparison: Comparison) -> None:
         failed = f" (below {comparison.fail_below:g})" if ratio.failed else ""
         style = {"faster": "green", "slower": "red"}.get(ratio.verdict, "")
         interval = f"{ratio.low:.3f} … {ratio.high:.3f}"
-        table.add_row(
-            escape(printable(ratio.name)),
-            parameters,
-            f"{ratio.ratio:.3f}",
-            interval,
-            ratio.verdict + failed,
-            style=style,
-        )
+        table.add_row(*names, f"{ratio.ratio:.3f}", interval, ratio.verdict + failed, style=style)
     # What a report says comes from a file, which anybody may have written.
     console.print(printable(f"A: {comparison.a}\nB: {comparison.b}"), markup=False)
     for warning in comparison.warnings:
