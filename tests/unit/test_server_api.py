@@ -142,6 +142,16 @@ def test_completion_logprobs(client: openai.OpenAI) -> None:
     assert offsets == [0, 1, 2, 3]
 
 
+def test_usage_tells_what_the_prefix_cache_held(client: openai.OpenAI) -> None:
+    prompt = "a beginning of its own that fills two pages and more"
+    for cached in (0, 48):
+        usage = client.completions.create(model="scripted", prompt=prompt, max_tokens=2).usage
+        assert usage is not None
+        assert usage.prompt_tokens == len(prompt)
+        assert usage.prompt_tokens_details is not None
+        assert usage.prompt_tokens_details.cached_tokens == cached
+
+
 def test_async_clients_at_once(engine: Engine, server: ServerThread) -> None:
     prompts = [f"{i}" for i in range(8)]
 

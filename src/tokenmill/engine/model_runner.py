@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -223,4 +224,4 @@ def _offsets(counts: Iterable[int]) -> NDArray[np.int32]:
 
 
 def _concatenate(parts: Iterable[Sequence[int]], count: int) -> NDArray[np.int32]:
-    return np.fromiter((value for part in parts for value in part), np.int32, count)
+    return np.fromiter(chain.from_iterable(parts), np.int32, count)

@@ -59,9 +59,11 @@ class Choices:
     def usage(self) -> Usage:
         """Tokens so far, over all choices."""
         usages = [stream.usage for stream in self._streams]
+        prompts = usages[:: self._choices_per_prompt]
         return Usage(
-            prompt_tokens=sum(u.prompt_tokens for u in usages[:: self._choices_per_prompt]),
+            prompt_tokens=sum(u.prompt_tokens for u in prompts),
             completion_tokens=sum(u.completion_tokens for u in usages),
+            cached_prompt_tokens=sum(u.cached_prompt_tokens for u in prompts),
         )
 
     def cancel(self) -> None:
