@@ -9,6 +9,8 @@ namespace {
 
 constexpr ValueKind kKinds[] = {ValueKind::plain, ValueKind::extreme};
 constexpr uint64_t kSeed = 20240229;
+constexpr int64_t kMostTileTokens = 16;  // every number of tokens up to here may have code of its own
+constexpr int64_t kManyTokens = 40;
 
 using Ranges = AttentionShape::Ranges;
 
@@ -36,11 +38,17 @@ void test_matrices(const KernelSet& set, Report& report) {
       report.add(compare_packing(set, format, kind, 2 * set.panel_rows + 1, 512, kSeed));
     }
     report.next_function();
+    const bool super_blocks = format_info(format).block_elements == kSuperBlockSize;
+    const int64_t rows = 2 * set.panel_rows + 1;
     for (const ValueKind kind : kKinds) {
       for (const int64_t tokens : {1, 2, 7}) {  // the code for one token, and tiles of several with a rest
-        report.add(compare_matmul(set, format, kind, {2 * set.panel_rows + 1, 512, tokens}, kSeed));
+        report.add(compare_matmul(set, format, kind, {rows, super_blocks ? 512 : 544, tokens}, kSeed));
       }
     }
+    for (int64_t tokens = 1; tokens <= kMostTileTokens; ++tokens) {
+      report.add(compare_matmul(set, format, ValueKind::plain, {rows, super_blocks ? 256 : 96, tokens}, kSeed));
+    }
+    report.add(compare_matmul(set, format, ValueKind::plain, {rows, 512, kManyTokens}, kSeed));
     report.next_function();
   }
 }

@@ -1,6 +1,7 @@
 // Detection from register values, the choice of a set and its refusals, and that the self-test catches a wrong kernel.
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 
 #include "check.h"
@@ -146,6 +147,25 @@ double self_test_seconds(const KernelSet& set) {
   return best;
 }
 
+// A product that is right but for the last bit of one value, in a step of 13 tokens.
+const KernelSet* flawed_set = nullptr;
+void flawed_matmul(const tokenmill::PackedMatrix& w, const tokenmill::Activations& x, int64_t begin, int64_t end,
+                   float* y, int64_t stride) {
+  flawed_set->matmul[static_cast<int>(tokenmill::WeightFormat::q5_0)](w, x, begin, end, y, stride);
+  if (x.rows == 13 && begin == 0 && end > begin) {
+    y[12 * stride] = std::nextafter(y[12 * stride], INFINITY);
+  }
+}
+
+void check_that_one_bit_is_seen(const KernelSet& set) {
+  flawed_set = &set;
+  KernelSet flawed = set;
+  flawed.matmul[static_cast<int>(tokenmill::WeightFormat::q5_0)] = flawed_matmul;
+  const std::vector<std::string> failures = self_test(flawed);
+  expect(failures.size() == 1 && contains(failures.front(), "matmul_q5_0") && contains(failures.front(), "tokens 13"),
+         std::string(set.name) + ": the self-test must see one wrong bit of one value");
+}
+
 void check_self_test(const KernelSet& set) {
   for (const std::string& failure : self_test(set)) {
     tokenmill::test::fail(std::string(set.name) + ": " + failure);
@@ -172,6 +192,7 @@ int main() {
   check_self_test(tokenmill::reference_kernel_set());
   for (const KernelSet* set : tokenmill::test::sets_to_test()) {
     check_self_test(*set);
+    check_that_one_bit_is_seen(*set);
     const double seconds = self_test_seconds(*set);
     std::printf("self-test of %s: %.3f s\n", set->name, seconds);
 #if defined(NDEBUG) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
