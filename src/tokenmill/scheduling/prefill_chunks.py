@@ -49,7 +49,7 @@ def prefill_chunks(
     for index, sequence in enumerate(prefilling):
         if token_limit <= 0 or (slack_s <= 0 and (chunks or not least)):
             break
-        if _waits_for_prefix(sequence, chunks):
+        if cache.shares and _waits_for_prefix(sequence, chunks):
             continue
         found = cache.attach(sequence)
         if sequence.output_length == 0:

@@ -39,6 +39,11 @@ class PrefixCache:
         self._keys: dict[int, _Key] = {}
 
     @property
+    def shares(self) -> bool:
+        """Whether anything is kept at all."""
+        return self._most_idle > 0
+
+    @property
     def available(self) -> int:
         """Pages that `extend` can give: free ones, and idle ones whose contents would be forgotten."""
         return self._ledger.free_count + self._ledger.idle_count
@@ -96,7 +101,7 @@ class PrefixCache:
 
         Where another one was first with the same tokens, the sequence takes that page and gives its own back.
         """
-        if self._most_idle == 0:
+        if not self.shares:
             return
         for index in range(sequence.registered, sequence.computed // PAGE_TOKENS):
             own = sequence.pages[index]
