@@ -62,14 +62,14 @@ def _table(rows: list[Row]) -> Table:
     if judged:
         table.add_column("of the limit", justify="right")
     if first.phases:
-        table.add_column("where the time goes")
+        table.add_column("where the time goes, %")
     for row in rows:
         cells = [row.name, *(str(row.parameters[key]) for key in varying), human_time(row.time.median), _noise(row)]
         cells += [significant(figure.value) for figure in row.figures if figure.name in figures]
         if judged:
             cells.append("-" if row.fraction is None else f"{100 * row.fraction:.0f} % {row.limit}")
         if first.phases:
-            cells.append(", ".join(f"{phase} {100 * share:.0f} %" for phase, share in row.phases.items()))
+            cells.append(", ".join(f"{phase} {100 * share:.0f}" for phase, share in row.phases.items()))
         table.add_row(*cells)
     return table
 
