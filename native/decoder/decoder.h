@@ -21,6 +21,7 @@ namespace tokenmill {
 
 // One thread drives it. Methods throw std::invalid_argument for arguments out of range and for calls out of order
 // (load tensors, finish_loading, allocate_kv, step), std::bad_alloc, and std::system_error from the operating system.
+// NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): there is one, and the pool wants cache lines of its own
 class Decoder {
  public:
   Decoder(DecoderPlan plan, const KernelSet& kernels, int threads, Placement placement);
