@@ -20,7 +20,7 @@ _INSTRUCTION = re.compile(r"^ *[0-9a-f]+:\t(?:(?:2e|36|3e|26|64|65|67) )*(c4|c5|
 _FUNCTION = re.compile(r"^[0-9a-f]+ <([^>]+)>:$")
 # A mangled name within namespace tokenmill::<set>, lambdas and local classes included; a template of the standard
 # library that only takes a type of the set as argument begins otherwise.
-_IN_NAMESPACE = re.compile(r"^_ZZ*(?:TH|TW)?N[VK]*[RO]?9tokenmill(\d+)")
+_IN_NAMESPACE = re.compile(r"^_ZZ*N[VK]*[RO]?9tokenmill(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +57,6 @@ def find_vector_code(module: Path, sets: set[str]) -> VectorCode:
             else:
                 strays.add(function)
     return VectorCode(vex, evex, tuple(sorted(strays)))
-
-
-def has_symbols(module: Path) -> bool:
-    """Whether functions can be told apart: an installed module is stripped."""
-    return bool(_run("nm", "--defined-only", str(module)).strip())
 
 
 def machine_code(module: Path) -> bytes:
