@@ -1,11 +1,16 @@
 // The thread pool: phases follow each other, work is handed out once, late threads are not waited for, idle ones cost
 // no CPU time, and the caller gets its floating-point environment and affinity back.
 #include <sched.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <cstdio>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -86,6 +91,153 @@ void test_a_late_thread_holds_nobody_up() {
   });
 }
 
+// Work is taken by whoever is free: a slow thread does less of it.
+void test_a_slow_thread_takes_less() {
+  ThreadPool pool(3, {});
+  WorkPhases work;
+  std::vector<int> pieces(3, 0);
+  work.reset(20);
+  pool.run([&](int thread) {
+    for (int phase = 0; phase < 20; ++phase) {
+      work.run(phase, 12, 1, [&](int64_t, int64_t) {
+        ++pieces[static_cast<size_t>(thread)];
+        usleep(thread == 1 ? 5000 : 100);
+      });
+    }
+  });
+  expect(pieces[0] + pieces[1] + pieces[2] == 240, "every piece is done once");
+  expect(pieces[1] <= 25, "a thread 50 times slower did " + std::to_string(pieces[1]) + " of 240 pieces");
+}
+
+// One CPU for each of `count` threads, as far as there are so many.
+std::vector<int> allowed_cpus(size_t count) {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  sched_getaffinity(0, sizeof(allowed), &allowed);
+  std::vector<int> cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE && cpus.size() < count; ++cpu) {
+    if (CPU_ISSET(cpu, &allowed)) cpus.push_back(cpu);
+  }
+  while (cpus.size() < count) cpus.push_back(cpus[0]);
+  return cpus;
+}
+
+// A thread that does not run with a piece in hand is brought to the core of one that waits, and goes home afterwards.
+void test_a_stopped_thread_is_helped() {
+  const std::vector<int> cpus = allowed_cpus(2);
+  ThreadPool pool(2, {{cpus[0]}, {cpus[1]}});
+  for (const int stopped : {0, 1}) {
+    WorkPhases work;
+    work.reset(2);
+    std::atomic<int> arrived{0};
+    int cpu_in_piece = -1;
+    int cpu_afterwards = -1;
+    cpu_set_t mask_afterwards;
+    pool.run([&](int thread) {
+      work.run(0, 2, 1, [&](int64_t, int64_t) {
+        arrived.fetch_add(1);
+        for (int i = 0; i < 3000 && arrived.load() < 2; ++i) usleep(1000);  // so that each has one piece
+        if (thread != stopped) return;
+        usleep(100'000);  // longer than the other one polls: it helps, and sleeps
+        cpu_in_piece = sched_getcpu();
+      });
+      if (thread != stopped) return;
+      cpu_afterwards = sched_getcpu();
+      CPU_ZERO(&mask_afterwards);
+      sched_getaffinity(0, sizeof(mask_afterwards), &mask_afterwards);
+    });
+    const std::string name = "thread " + std::to_string(stopped);
+    expect(cpu_in_piece == cpus[1 - static_cast<size_t>(stopped)], name + " was not brought to the free core");
+    expect(cpu_afterwards == cpus[static_cast<size_t>(stopped)], name + " did not go home");
+    expect(CPU_COUNT(&mask_afterwards) == 1, name + " has another mask than before");
+  }
+}
+
+// A job like a small model's step: many short phases.
+double seconds_of_a_step(ThreadPool& pool) {
+  WorkPhases work;
+  constexpr int kPhases = 1000;
+  work.reset(kPhases);
+  timespec begin{};
+  timespec end{};
+  clock_gettime(CLOCK_MONOTONIC, &begin);
+  pool.run([&](int) {
+    for (int phase = 0; phase < kPhases; ++phase) {
+      work.run(phase, 12, 1, [](int64_t, int64_t) {
+        for (int i = 0; i < 10'000; ++i) asm volatile("" ::: "memory");
+      });
+    }
+  });
+  clock_gettime(CLOCK_MONOTONIC, &end);
+  return static_cast<double>(end.tv_sec - begin.tv_sec) + 1e-9 * static_cast<double>(end.tv_nsec - begin.tv_nsec);
+}
+
+// Seconds that two CPUs were not idle, the hypervisor's share included, since the system started.
+double busy_seconds(const std::vector<int>& cpus) {
+  std::FILE* stat = std::fopen("/proc/stat", "re");
+  if (stat == nullptr) return 0;
+  double ticks = 0;
+  char line[512];
+  while (std::fgets(line, sizeof(line), stat) != nullptr) {
+    int cpu = -1;
+    double t[8] = {};
+    const int fields = std::sscanf(line, "cpu%d %lf %lf %lf %lf %lf %lf %lf %lf", &cpu, &t[0], &t[1], &t[2], &t[3],
+                                   &t[4], &t[5], &t[6], &t[7]);
+    if (fields == 9 && (cpu == cpus[0] || cpu == cpus[1])) ticks += t[0] + t[1] + t[2] + t[5] + t[6] + t[7];
+  }
+  std::fclose(stat);
+  return ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
+double children_cpu_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_CHILDREN, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+// Another program takes half of one of two cores: three quarters of the machine are left, so a step may take 4/3 of its
+// time, and not twice, which is what waiting for every lost time slice would cost.
+void test_a_stolen_core() {
+  const std::vector<int> cpus = allowed_cpus(2);
+  const double fair = cpus[0] == cpus[1] ? 2.0 : 4.0 / 3;
+  ThreadPool pool(2, {{cpus[0]}, {cpus[1]}});
+  double best = 1e9;
+  double least_foreign = 1e9;  // CPUs that programs besides these took
+  for (int attempt = 0; attempt < 6 && best > 1.25 * fair; ++attempt) {
+    const double busy = busy_seconds(cpus);
+    const double own = process_cpu_seconds() + children_cpu_seconds();
+    seconds_of_a_step(pool);
+    double alone = 1e9;
+    for (int i = 0; i < 5; ++i) alone = std::min(alone, seconds_of_a_step(pool));
+    const pid_t thief = fork();
+    if (thief == 0) {
+      cpu_set_t mask;
+      CPU_ZERO(&mask);
+      CPU_SET(cpus[1], &mask);
+      sched_setaffinity(0, sizeof(mask), &mask);
+      alarm(20);  // whatever becomes of its parent
+      for (;;) asm volatile("" ::: "memory");
+    }
+    usleep(50'000);
+    double with_thief = 0;
+    for (int i = 0; i < 10; ++i) with_thief += seconds_of_a_step(pool) / 10;
+    kill(thief, SIGKILL);
+    waitpid(thief, nullptr, 0);
+    best = std::min(best, with_thief / alone);
+    const double used = process_cpu_seconds() + children_cpu_seconds() - own;
+    least_foreign = std::min(least_foreign, (busy_seconds(cpus) - busy - used) / used);
+  }
+  const std::string found = "with half a core stolen a step takes " + std::to_string(best) + " times its time";
+  if (best > 1.25 * fair && least_foreign > 0.1) {
+    std::fprintf(stderr, "cannot tell: %s, but other programs were never quiet\n", found.c_str());
+    return;
+  }
+  expect(best <= 1.25 * fair, found);
+}
+
 void test_float_environment() {
   ThreadPool pool(3, {});
   expect(tokenmill::fp_environment_is_default(), "the test itself starts with the default environment");
@@ -121,11 +273,7 @@ void test_pinning() {
   cpu_set_t before;
   CPU_ZERO(&before);
   sched_getaffinity(0, sizeof(before), &before);
-  std::vector<int> cpus;
-  for (int cpu = 0; cpu < CPU_SETSIZE && cpus.size() < 2; ++cpu) {
-    if (CPU_ISSET(cpu, &before)) cpus.push_back(cpu);
-  }
-  if (cpus.size() < 2) cpus.push_back(cpus[0]);
+  const std::vector<int> cpus = allowed_cpus(2);
   ThreadPool pool(2, {{cpus[0]}, {cpus[1]}});
   std::vector<int> seen(2, -1);
   std::atomic<bool> both{false};
@@ -167,6 +315,9 @@ int main() {
   for (const int threads : {1, 2, 3, 9}) test_phases(threads);
   for (const int threads : {2, 3}) test_many_short_runs(threads);
   test_a_late_thread_holds_nobody_up();
+  test_a_slow_thread_takes_less();
+  test_a_stopped_thread_is_helped();
+  test_a_stolen_core();
   test_float_environment();
   test_idle_threads_sleep();
   test_pinning();

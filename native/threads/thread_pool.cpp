@@ -36,6 +36,21 @@ class ScopedPin {
   bool pinned_ = false;
 };
 
+// This thread's place in its pool, where WorkPhases finds it.
+class ScopedPlace {
+ public:
+  ScopedPlace(PieceHolder& own, PieceHolders& all) : outer_(this_pool_place()) {
+    own.adopt_this_thread();
+    this_pool_place() = {&own, &all};
+  }
+  ~ScopedPlace() { this_pool_place() = outer_; }
+  ScopedPlace(const ScopedPlace&) = delete;
+  ScopedPlace& operator=(const ScopedPlace&) = delete;
+
+ private:
+  PoolPlace outer_;
+};
+
 std::vector<cpu_set_t> checked_masks(int threads, const std::vector<CpuSet>& cpus) {
   if (threads < 1 || threads > kMaxThreads) {
     throw std::invalid_argument("threads must be 1 to " + std::to_string(kMaxThreads) + ", not " +
@@ -70,7 +85,7 @@ std::vector<cpu_set_t> checked_masks(int threads, const std::vector<CpuSet>& cpu
 }  // namespace
 
 ThreadPool::ThreadPool(int threads, const std::vector<CpuSet>& cpus)
-    : count_(threads), cpus_(checked_masks(threads, cpus)) {
+    : count_(threads), cpus_(checked_masks(threads, cpus)), holders_(threads) {
   // Workers block every signal, so that Ctrl-C and SIGTERM reach the thread that handles them.
   sigset_t all;
   sigset_t saved;
@@ -115,6 +130,7 @@ void ThreadPool::run_erased(ErasedJob job, void* context) {
     job(context, 0);
     return;
   }
+  const ScopedPlace place(holders_[0], holders_);
   job_ = job;
   context_ = context;
   // The last run is closed and empty, so nobody else writes state_ now. Release: who joins sees the job and its data.
@@ -157,6 +173,7 @@ void ThreadPool::worker_main(int index) {
     const cpu_set_t& set = cpus_[static_cast<size_t>(index)];
     pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
   }
+  const ScopedPlace place(holders_[index], holders_);
   uint32_t seen = 0;  // the run that this thread took part in last; runs begin at 1
   int spins = 0;
   for (;;) {

@@ -8,6 +8,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "threads/piece_holder.h"
+
 namespace tokenmill {
 
 using CpuSet = std::vector<int>;
@@ -60,6 +62,7 @@ class ThreadPool {
   std::atomic<bool> stopping_{false};
   int count_;
   std::vector<cpu_set_t> cpus_;  // by thread; empty: wherever the kernel likes
+  PieceHolders holders_;
   std::vector<Worker> workers_;
 };
 

@@ -19,13 +19,18 @@ inline void relax_core() {
 #endif
 }
 
-// Returns once `value` differs from `old`. Acquire: what was written before the change is seen after it.
-inline void wait_for_change(const std::atomic<uint32_t>& value, uint32_t old, int spins) {
+// Whether `value` came to differ from `old` while polled. Acquire: what was written before the change is seen after it.
+inline bool poll_for_change(const std::atomic<uint32_t>& value, uint32_t old, int spins) {
   for (int i = 0; i < spins; ++i) {
-    if (value.load(std::memory_order_acquire) != old) return;
+    if (value.load(std::memory_order_acquire) != old) return true;
     relax_core();
   }
-  value.wait(old, std::memory_order_acquire);  // a futex
+  return false;
+}
+
+// Returns once `value` differs from `old`.
+inline void wait_for_change(const std::atomic<uint32_t>& value, uint32_t old, int spins) {
+  if (!poll_for_change(value, old, spins)) value.wait(old, std::memory_order_acquire);  // a futex
 }
 
 }  // namespace tokenmill

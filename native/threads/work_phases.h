@@ -1,11 +1,13 @@
 // The work of a job, phase after phase. A phase is over when its pieces are done, by whichever threads took them: a
-// thread that lost its core holds the others up for no longer than the piece it has in hand, and joins them later.
+// thread that lost its core holds the others up for no longer than the piece it has in hand (and is helped with that,
+// see piece_holder.h), and joins them later.
 #pragma once
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
 
+#include "threads/piece_holder.h"
 #include "threads/wait.h"
 
 namespace tokenmill {
@@ -39,23 +41,29 @@ class WorkPhases {
   void run(int64_t phase, int64_t total, int64_t piece, Work work) {
     if (total == 0 || is_over(phase)) return;
     Phase& counters = phases_[static_cast<std::size_t>(phase)];
+    const PoolPlace place = this_pool_place();
     // Relaxed: the counter only says who does what; the data of earlier phases came with `current_`.
     for (int64_t begin = counters.next.fetch_add(piece, std::memory_order_relaxed); begin < total;
          begin = counters.next.fetch_add(piece, std::memory_order_relaxed)) {
       const int64_t end = std::min(begin + piece, total);
+      if (place.own != nullptr) place.own->take();
       work(begin, end);
       // Acquire and release: whoever does the last piece gathers the writes of all and hands them on with `current_`.
-      if (counters.done.fetch_add(end - begin, std::memory_order_acq_rel) + (end - begin) == total) {
+      const bool last = counters.done.fetch_add(end - begin, std::memory_order_acq_rel) + (end - begin) == total;
+      if (last) {
         current_.store(static_cast<uint32_t>(phase + 1), std::memory_order_release);
         current_.notify_all();
-        return;
       }
+      if (place.own != nullptr) place.own->put_down();
+      if (last) return;
     }
     // One load both judges and is waited on: a second one could see the last phase end in between, and nothing would
     // ever change it again.
     for (uint32_t current = current_.load(std::memory_order_acquire); static_cast<int64_t>(current) <= phase;
          current = current_.load(std::memory_order_acquire)) {
-      wait_for_change(current_, current, kPhaseSpins);
+      if (poll_for_change(current_, current, kPhaseSpins)) continue;
+      if (place.all != nullptr) place.all->help_the_stopped();
+      current_.wait(current, std::memory_order_acquire);
     }
   }
 
