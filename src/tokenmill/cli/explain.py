@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill import _native
+from tokenmill.engine.memory_use import check_lock_limit
+from tokenmill.engine.options import EngineOptions
+from tokenmill.engine.placement import Placement, place
 from tokenmill.engine.self_test import selected_kernel_set
 from tokenmill.host import read_host_facts
 from tokenmill.models import plan_model
-from tokenmill.vocabulary.host_facts import HostFacts, engine_threads
+from tokenmill.vocabulary.host_facts import HostFacts
 from tokenmill.vocabulary.layer_plan import ModelPlan
 from tokenmill.vocabulary.model_file import ModelFile, TensorInfo
 from tokenmill.weights.formats import FORMAT_BY_NAME
@@ -64,6 +67,7 @@ class MachineExplanation:
     self_test_s: float
     threads: int
     threads_why: str
+    placement: Placement  # of threads; that of a model's memory needs the model
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +98,15 @@ class ModelExplanation:
     kv_bytes_per_token: int
     kv_bytes_of_context: int
     fits: bool
+    placement: Placement
 
 
-def explain_machine(forced: str | None) -> MachineExplanation:
+def explain_machine(forced: str | None, options: EngineOptions | None = None) -> MachineExplanation:
     """Reads the host, chooses the kernel set as the engine does, and tests it against the reference.
 
     Args:
         forced: the value of TOKENMILL_KERNELS; None or empty leaves the choice to the ranking.
+        options: of the engine that would run; None means the defaults.
 
     Raises:
         KernelSetError: no set can run here, or the forced one cannot.
@@ -111,7 +117,7 @@ def explain_machine(forced: str | None) -> MachineExplanation:
     start = time.perf_counter()
     failures = _native.self_test(chosen)
     seconds = time.perf_counter() - start
-    threads = engine_threads(host)
+    placement = place(host, options or EngineOptions(), weight_bytes=0)
     return MachineExplanation(
         host=host,
         features=feature_facts(cpu, compiled, chosen),
@@ -119,16 +125,18 @@ def explain_machine(forced: str | None) -> MachineExplanation:
         kernel_set=chosen,
         self_test_failures=tuple(failures),
         self_test_s=seconds,
-        threads=threads,
-        threads_why=_threads_why(host),
+        threads=placement.threads,
+        threads_why=placement.threads_why,
+        placement=placement,
     )
 
 
-def explain_model(path: Path, machine: MachineExplanation) -> ModelExplanation:
+def explain_model(path: Path, machine: MachineExplanation, options: EngineOptions | None = None) -> ModelExplanation:
     """Reads a model's header and says what each tensor becomes.
 
     Raises:
         ModelFileError, UnsupportedModelError: as reading and planning the model do.
+        CapacityError: what the options ask for (copies, locked memory) cannot be had.
     """
     file = read_gguf(path)
     plan = plan_model(file)
@@ -137,6 +145,10 @@ def explain_model(path: Path, machine: MachineExplanation) -> ModelExplanation:
     weight_bytes = sum(tensor.packed_bytes for tensor in tensors)
     attention = [layer.attention for layer in plan.layers]
     kv_bytes = sum(2 * _FP16_BYTES * layer.kv_head_count * layer.head_dim for layer in attention)
+    placement = place(machine.host, options or EngineOptions(), weight_bytes)
+    if options is not None and options.lock_memory:
+        locked = weight_bytes * len(placement.weight_nodes) + kv_bytes * plan.context_length
+        check_lock_limit(machine.host.memory, locked)
     return ModelExplanation(
         path=file.path,
         architecture=plan.architecture,
@@ -150,6 +162,7 @@ def explain_model(path: Path, machine: MachineExplanation) -> ModelExplanation:
         kv_bytes_per_token=kv_bytes,
         kv_bytes_of_context=kv_bytes * plan.context_length,
         fits=weight_bytes + kv_bytes * plan.context_length <= machine.host.memory.available_bytes,
+        placement=placement,
     )
 
 
@@ -226,13 +239,6 @@ def _registers_not_saved(cpu: Mapping[str, Any]) -> str:
 
 def _join(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _threads_why(host: HostFacts) -> str:
-    cores = f"{len(host.cpu.physical_cores)} physical cores in the affinity mask"
-    if host.quota.cpus is None:
-        return f"{cores}, no CPU quota"
-    return f"the smaller of {cores} and a quota of {host.quota.cpus:g} CPUs ({host.quota.cpu_source}), rounded down"
 
 
 def _tensor_facts(file: ModelFile, plan: ModelPlan, kernel_set: str, panel_rows: int) -> tuple[TensorFacts, ...]:

@@ -9,7 +9,14 @@ from rich.table import Table
 
 from tokenmill.cli.explain import MachineExplanation, ModelExplanation, TensorFacts
 from tokenmill.cli.output import facts_table, human_bytes, number_ranges
-from tokenmill.vocabulary.host_facts import HostFacts
+from tokenmill.engine.placement import Pinning, Placement
+from tokenmill.vocabulary.host_facts import HostFacts, MemoryFacts
+
+_GRANTS = {
+    "always": "granted to weights and KV cache (mode always)",
+    "madvise": "granted to weights and KV cache, which ask for them (mode madvise)",
+    "never": "not granted: /sys/kernel/mm/transparent_hugepage/enabled says never; madvise would do",
+}
 
 
 def show_machine(console: Console, machine: MachineExplanation) -> None:
@@ -23,15 +30,21 @@ def show_machine(console: Console, machine: MachineExplanation) -> None:
     quota = "none" if host.quota.cpus is None else f"{host.quota.cpus:g} CPUs ({host.quota.cpu_source})"
     table.add_row("CPU quota", quota)
     table.add_row("threads", f"{machine.threads}: {machine.threads_why}")
+    table.add_row("pinning", _pinning(machine.placement))
     for node in host.numa:
         cpus = f"CPUs {number_ranges(node.cpus)}" if node.cpus else "no CPU"
-        table.add_row(f"NUMA node {node.node_id}", f"{cpus}, {human_bytes(node.memory_bytes)}")
+        memory = f"{human_bytes(node.available_bytes)} available of {human_bytes(node.memory_bytes)}"
+        memory += "" if node.memory_allowed else ", not for this process (cpuset)"
+        table.add_row(f"NUMA node {node.node_id}", f"{cpus}, {memory if node.memory_bytes else 'no memory'}")
     limit = host.quota.memory_bytes
     memory = f"{human_bytes(host.memory.available_bytes)} available of {human_bytes(host.memory.total_bytes)}"
     table.add_row("memory", memory)
     table.add_row("memory limit", f"{human_bytes(limit)} ({host.quota.memory_source})" if limit is not None else "none")
     table.add_row("page size", human_bytes(host.memory.page_bytes))
-    table.add_row("huge pages", _huge_pages(host.memory.transparent_huge_pages))
+    table.add_row("huge pages", _huge_pages(host.memory))
+    table.add_row("reserved huge pages", _reserved_pages(host.memory))
+    lock = host.memory.lock_limit_bytes
+    table.add_row("memory lock", "no limit" if lock is None else f"at most {human_bytes(lock)} (RLIMIT_MEMLOCK)")
     console.print(table)
     console.print(_feature_table(machine))
     console.print(_kernel_table(machine))
@@ -61,19 +74,34 @@ def show_model(console: Console, model: ModelExplanation, *, every_tensor: bool)
 
     memory = facts_table("Memory plan")
     memory.add_row("weights", f"{human_bytes(model.weight_bytes)}, packed in memory")
+    memory.add_row("NUMA", f"weights {model.placement.weights.value}: {model.placement.weights_why}")
     memory.add_row("KV cache", f"{human_bytes(model.kv_bytes_per_token)} per token (fp16)")
     context = f"{human_bytes(model.kv_bytes_of_context)} for {model.context_length} tokens"
     memory.add_row("one full context", context + ("" if model.fits else ": more than is available; use --context"))
     console.print(memory)
 
 
-def _huge_pages(mode: str) -> str:
-    grants = {
-        "always": "granted to weights and KV cache (mode always)",
-        "madvise": "granted to weights and KV cache, which ask for them (mode madvise)",
-        "never": "not granted: /sys/kernel/mm/transparent_hugepage/enabled says never; madvise would do",
-    }
-    return grants.get(mode, "cannot tell: /sys/kernel/mm/transparent_hugepage/enabled is not readable")
+def _pinning(placement: Placement) -> str:
+    if placement.pinning is Pinning.CORE:
+        where = f"one thread each to CPUs {number_ranges(tuple(sorted(own[0] for own in placement.thread_cpus)))}"
+    elif placement.pinning is Pinning.CORES:
+        where = f"to the cores {number_ranges(tuple(sorted({cpu for own in placement.thread_cpus for cpu in own})))}"
+    else:
+        where = "none"
+    return f"{where}: {placement.pinning_why}"
+
+
+def _reserved_pages(memory: MemoryFacts) -> str:
+    if not memory.reserved_page_bytes:
+        return "this kernel has none"
+    return f"{human_bytes(memory.reserved_free_bytes)} free, in pages of {human_bytes(memory.reserved_page_bytes)}"
+
+
+def _huge_pages(memory: MemoryFacts) -> str:
+    mode = memory.transparent_huge_pages
+    if mode in ("always", "madvise") and memory.transparent_page_bytes:
+        return f"{_GRANTS[mode]}, {human_bytes(memory.transparent_page_bytes)} each"
+    return _GRANTS.get(mode, "cannot tell: /sys/kernel/mm/transparent_hugepage/enabled is not readable")
 
 
 def _grouped(model: ModelExplanation, *, every_tensor: bool) -> list[tuple[str, list[TensorFacts]]]:

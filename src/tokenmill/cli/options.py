@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from tokenmill.engine.options import Numa
 from tokenmill.weights import builtin_models
 
 DEFAULT_MODEL = builtin_models.DEFAULT_MODEL
@@ -25,6 +26,18 @@ Threads = Annotated[
 Context = Annotated[
     int | None,
     typer.Option("--context", "-c", min=1, help="Longest prompt plus answer, in tokens. Default: the model's own."),
+]
+_MEMORY = "Memory"
+AUTO_NUMA = Numa.AUTO
+NumaPolicy = Annotated[
+    Numa,
+    typer.Option(
+        "--numa", help="On several NUMA nodes: weights once per node, or interleaved.", rich_help_panel=_MEMORY
+    ),
+]
+LockMemory = Annotated[
+    bool,
+    typer.Option("--lock-memory", help="Keep weights and KV cache in memory (mlock).", rich_help_panel=_MEMORY),
 ]
 MaxTokens = Annotated[
     int | None, typer.Option("--max-tokens", "-n", min=1, help="Longest answer, in tokens; the context ends it too.")

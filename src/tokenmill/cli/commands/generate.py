@@ -38,6 +38,8 @@ def command(
     stop: options.Stop = None,
     logprobs: options.Logprobs = None,
     ignore_eos: options.IgnoreEos = False,
+    numa: options.NumaPolicy = options.AUTO_NUMA,
+    lock_memory: options.LockMemory = False,
     json: options.Json = False,
 ) -> None:
     """Answer a prompt; time to first token and tokens/s go to stderr.
@@ -68,4 +70,5 @@ def command(
         logprobs=logprobs,
     )
     ask = Ask(prompt, system, chat, sampling, max_tokens, tuple(stop or ()), ignore_eos)
-    run(model, ask, EngineOptions(threads=threads, context_length=context, max_sequences=1), as_json=json)
+    engine = EngineOptions(threads=threads, context_length=context, max_sequences=1, numa=numa, lock_memory=lock_memory)
+    run(model, ask, engine, as_json=json)

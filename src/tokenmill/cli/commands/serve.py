@@ -39,6 +39,8 @@ def command(
     prefill_tokens: PrefillTokens = 256,
     kv_memory: KvMemory = None,
     pin: Pin = None,
+    numa: options.NumaPolicy = options.AUTO_NUMA,
+    lock_memory: options.LockMemory = False,
     drain: Drain = 30.0,
     json: options.Json = False,
 ) -> None:
@@ -65,6 +67,8 @@ def command(
         kv_bytes=None if kv_memory is None else kv_memory << 20,
         queue_limit=queue_limit,
         pin=pin,
+        numa=numa,
+        lock_memory=lock_memory,
     )
     settings = ServerSettings(model_names=tuple(name or ()), drain_s=drain)
     run(model, engine, settings, host=host, port=port, as_json=json)
