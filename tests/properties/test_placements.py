@@ -8,10 +8,10 @@ from typing import Any
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
-from tokenmill.engine.options import EngineOptions, Numa
+from tokenmill.engine.options import EngineOptions
 from tokenmill.engine.placement import Pinning, WeightsIn, place
 from tokenmill.vocabulary.errors import CapacityError
-from tokenmill.vocabulary.host_facts import CpuFacts, HostFacts, MemoryFacts, NumaNode, QuotaFacts
+from tokenmill.vocabulary.host_facts import CpuFacts, HostFacts, MemoryFacts, Numa, NumaNode, QuotaFacts
 
 GIB = 1 << 30
 

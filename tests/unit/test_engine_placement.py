@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from host_tree import HostTree
 
-from tokenmill.engine.options import EngineOptions, Numa
+from tokenmill.engine.options import EngineOptions
 from tokenmill.engine.placement import Pinning, Placement, WeightsIn, place
 from tokenmill.host import read_host_facts
 from tokenmill.vocabulary.errors import CapacityError, RequestError
+from tokenmill.vocabulary.host_facts import Numa
 
 GIB = 1 << 30
 WEIGHTS = 8 * GIB

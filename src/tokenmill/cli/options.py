@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tokenmill.engine.options import Numa
+from tokenmill.vocabulary.host_facts import Numa
 from tokenmill.weights import builtin_models
 
 DEFAULT_MODEL = builtin_models.DEFAULT_MODEL

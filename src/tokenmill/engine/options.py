@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tokenmill.vocabulary.host_facts import Numa
+
 if TYPE_CHECKING:
     from tokenmill.engine.placement import Placement
-
-
-class Numa(enum.StrEnum):
-    """What to do on several NUMA nodes. AUTO: a copy of the weights per node when memory allows, else INTERLEAVE."""
-
-    AUTO = "auto"
-    COPIES = "copies"
-    INTERLEAVE = "interleave"
-    OFF = "off"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tokenmill.engine.options import EngineOptions, Numa
+from tokenmill.engine.options import EngineOptions
 from tokenmill.vocabulary.errors import CapacityError, RequestError
-from tokenmill.vocabulary.host_facts import HostFacts, NumaNode, engine_threads
+from tokenmill.vocabulary.host_facts import HostFacts, Numa, NumaNode, engine_threads
 
 _FARTHEST = 255  # a distance of the firmware's table: unreachable
 

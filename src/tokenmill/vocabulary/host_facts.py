@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 
 
@@ -74,6 +75,15 @@ class HostFacts:
     quota: QuotaFacts
     memory: MemoryFacts
     numa: tuple[NumaNode, ...]
+
+
+class Numa(enum.StrEnum):
+    """What to do on several NUMA nodes. AUTO: a copy of the weights per node when memory allows, else INTERLEAVE."""
+
+    AUTO = "auto"
+    COPIES = "copies"
+    INTERLEAVE = "interleave"
+    OFF = "off"
 
 
 def engine_threads(facts: HostFacts) -> int:
