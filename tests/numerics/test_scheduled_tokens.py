@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,12 +46,16 @@ def mixed_requests(count: int) -> list[GenerationRequest]:
             GenerationRequest(
                 tuple(prompt),
                 SamplingParams(seed=i, **samplings[i % len(samplings)]),  # type: ignore[arg-type]
-                1 if i % 11 == 5 else rng.choice([40, 70, 100]),
+                1 if i % 11 == 5 else rng.choice([100, 150, 180]),
                 ignore_eos=True,
                 priority=rng.choice([-1, 0, 0, 2]),
             )
         )
     return requests
+
+
+def assert_set(event: threading.Event) -> None:
+    assert event.wait(30)
 
 
 def tokens(events: list[TokenEvent]) -> list[int | None]:
@@ -75,7 +80,7 @@ def recorded(
         max_sequences=32,
         prefill_tokens=512 if request.param is None else 48,
         queue_limit=64,
-        kv_bytes=256 * PAGE_BYTES,
+        kv_bytes=240 * PAGE_BYTES,
         threads=2,
         itl_target_s=request.param,
         record_path=tmp_path / "run.jsonl",
@@ -89,11 +94,14 @@ def test_the_same_tokens_at_batch_32_with_hits_and_preemption(
 ) -> None:
     engine, engine_options, record = recorded
     reports: list[StepReport] = []
+    submitted = threading.Event()
     engine.observe_steps(reports.append)
+    engine.observe_steps(lambda _: assert_set(submitted))  # the second step begins when all are there
     cancelled = [engine.submit(request) for request in mixed_requests(6)]
     generations = [engine.submit(request) for request in mixed_requests(48)]
     for generation in cancelled:
         generation.cancel()
+    submitted.set()
     events = [list(generation) for generation in generations]
     assert [tokens(each) for each in events] == alone
     assert all(each[-1].finish_reason is FinishReason.LENGTH for each in events)
