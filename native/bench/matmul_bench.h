@@ -51,6 +51,8 @@ class MatmulBench {
   ScratchBuffer<int8_t> q_;
   ScratchBuffer<float> scale_;
   ScratchBuffer<int16_t> half_sums_;
+  ScratchBuffer<int32_t> packed_input_;
+  int64_t packed_tokens_ = 0;  // of what packed_input_ holds
   ScratchBuffer<float> y_;
 };
 

@@ -35,7 +35,10 @@ struct Activations {
   const int8_t* q = nullptr;           // [rows][k], in -127..127
   const float* scale = nullptr;        // [rows][k/32]
   const int16_t* half_sums = nullptr;  // [rows][k/32][2]: sum of q over each half group of 16
+  const int32_t* packed = nullptr;     // what pack_activations wrote, for integer formats that have a packing
 };
+
+constexpr int kMaxActivationPackings = 8;
 
 struct QuantizedOut {
   int8_t* q;
@@ -83,6 +86,16 @@ struct KernelSet {
   void (*pack_panel)(WeightFormat format, const uint8_t* file_rows, int64_t rows, int64_t k, uint8_t* panel);
   // The inverse: writes the file's bytes of row `row` of the matrix (used for embedding look-up and in tests).
   void (*unpack_row)(const PackedMatrix& w, int64_t row, uint8_t* file_row);
+
+  // --- activations as this set's integer matmuls read them: packed once, read by every thread ---
+  // Formats with the same number (0 .. kMaxActivationPackings - 1) read the same packing; -1: the format's matmul reads
+  // the other members of Activations.
+  int32_t (*activation_packing)(WeightFormat format);
+  // 32-bit words of `rows` packed rows of k; 0 where there is no packing.
+  int64_t (*packed_activation_words)(WeightFormat format, int64_t rows, int64_t k);
+  // Packs rows [row_begin, row_end) of x, all of whose rows share `packed`. Other threads may pack other rows.
+  void (*pack_activations)(WeightFormat format, const Activations& x, int64_t row_begin, int64_t row_end,
+                           int32_t* packed);
 
   // --- matmul: y[t][n] = sum_k w[n][k] x[t][k] for panels [panel_begin, panel_end), all tokens ---
   // y_stride: elements between tokens in y. Rows past w.rows are not written. One function per format.

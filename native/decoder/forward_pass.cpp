@@ -43,6 +43,13 @@ ForwardPass::ForwardPass(const DecoderPlan& plan, const ModelOps& ops, const Ker
   }
   for (const RopeTable& rope : ops.ropes) rope_width_ += rope.pairs();
   for (const AttentionGeometry& geometry : ops.geometries) schedules_.emplace_back(geometry);
+  note_packing(ops.output);
+  for (const LayerOps& layer : ops.layers) {
+    for (const Linear* linear :
+         {&layer.query, &layer.key, &layer.value, &layer.output, &layer.gate, &layer.up, &layer.down}) {
+      note_packing(*linear);
+    }
+  }
   const int32_t queries = max_tile_queries(max_group);
   threads_.resize(static_cast<size_t>(pool.size()));
   for (size_t i = 0; i < thread_copies.size(); ++i) threads_[i].weight_copy = thread_copies[i];
@@ -59,6 +66,13 @@ ForwardPass::ForwardPass(const DecoderPlan& plan, const ModelOps& ops, const Ker
     scratch.key_end.resize(count);
     scratch.file_row.resize(row_bytes(ops.token_embedding->format, static_cast<uint64_t>(embedding_)));
   }
+}
+
+void ForwardPass::note_packing(const Linear& linear) {
+  const int32_t packing = kernels_.activation_packing(linear.weight->format);
+  if (packing < 0) return;
+  PackingUse& use = packing_uses_[packing];
+  use = {linear.weight->format, std::max(use.k, linear.weight->k)};
 }
 
 void ForwardPass::prepare(const StepInput& input) {
@@ -80,6 +94,12 @@ void ForwardPass::prepare(const StepInput& input) {
   quantized_.q.reserve(widest);
   quantized_.scale.reserve(widest / kGroupSize);
   quantized_.half_sums.reserve(widest / kHalfGroupSize);
+  for (int i = 0; i < kMaxActivationPackings; ++i) {
+    const PackingUse& use = packing_uses_[i];
+    if (use.k > 0) {
+      quantized_.packed[i].reserve(kernels_.packed_activation_words(use.format, matmul_rows, use.k));
+    }
+  }
   row_bad_.assign(static_cast<size_t>(rows), 0);
   row_flags_.assign(static_cast<size_t>(matmul_rows), 0);
   sample_bad_.assign(static_cast<size_t>(samples), 0);
@@ -174,7 +194,6 @@ void ForwardPass::for_rows(int thread, Phase phase, int64_t rows, Work work) {
 }
 
 void ForwardPass::matmul(int thread, const MatmulJob* jobs, int count, const float* x, int64_t rows, int64_t k) {
-  const Activations activations{rows, k, x, quantized_.q.data(), quantized_.scale.data(), quantized_.half_sums.data()};
   const auto panels_of = [&](const MatmulJob& job) {
     return (job.weight->rows + kernels_.panel_rows - 1) / kernels_.panel_rows;
   };
@@ -191,14 +210,27 @@ void ForwardPass::matmul(int thread, const MatmulJob* jobs, int count, const flo
       const int64_t to = std::min(end - first, panels);
       if (from < to) {
         const PackedMatrix& weight = jobs[i].weight[copy];
-        kernels_.matmul[static_cast<int>(weight.format)](weight, activations, from, to, jobs[i].y, weight.rows);
+        kernels_.matmul[static_cast<int>(weight.format)](weight, activations(x, rows, k, packed_for(weight.format)),
+                                                         from, to, jobs[i].y, weight.rows);
       }
       first += panels;
     }
   });
 }
 
-void ForwardPass::prepare_input(const float* x, int64_t k, int64_t begin, int64_t end, bool quantize, uint8_t* bad) {
+Activations ForwardPass::activations(const float* x, int64_t rows, int64_t k, const int32_t* packed) const {
+  return {rows, k, x, quantized_.q.data(), quantized_.scale.data(), quantized_.half_sums.data(), packed};
+}
+
+const int32_t* ForwardPass::packed_for(WeightFormat format) const {
+  const int32_t packing = kernels_.activation_packing(format);
+  return packing < 0 ? nullptr : quantized_.packed[packing].data();
+}
+
+void ForwardPass::prepare_input(const float* x, int64_t rows, int64_t k, int64_t begin, int64_t end,
+                                std::initializer_list<const Linear*> readers, uint8_t* bad) {
+  const bool quantize =
+      std::any_of(readers.begin(), readers.end(), [](const Linear* reader) { return reader->needs_quantized_input(); });
   if (!quantize) {
     for (int64_t row = begin; row < end; ++row) bad[row] |= all_finite(x + row * k, k) ? 0 : 1;
     return;
@@ -208,6 +240,14 @@ void ForwardPass::prepare_input(const float* x, int64_t k, int64_t begin, int64_
                          quantized_.half_sums.data() + begin * groups * 2};
   kernels_.quantize_rows(x + begin * k, k, end - begin, k, out, row_flags_.data() + begin);
   for (int64_t row = begin; row < end; ++row) bad[row] |= row_flags_[static_cast<size_t>(row)];
+  uint32_t packed = 0;  // one bit per packing
+  for (const Linear* reader : readers) {
+    const WeightFormat format = reader->weight->format;
+    const int32_t packing = kernels_.activation_packing(format);
+    if (packing < 0 || ((packed >> packing) & 1U) != 0) continue;
+    packed |= 1U << packing;
+    kernels_.pack_activations(format, activations(x, rows, k, nullptr), begin, end, quantized_.packed[packing].data());
+  }
 }
 
 void ForwardPass::normalize_for_layer(size_t layer, int64_t begin, int64_t end) {
@@ -215,9 +255,8 @@ void ForwardPass::normalize_for_layer(size_t layer, int64_t begin, int64_t end) 
   const LayerOps& ops = ops_.layers[layer];
   kernels_.rms_norm(hidden_.data() + begin * embedding_, embedding_, ops.attention_norm, plan_.model.norm_epsilon,
                     end - begin, embedding_, normed_.data() + begin * embedding_, embedding_);
-  const bool quantize =
-      ops.query.needs_quantized_input() || ops.key.needs_quantized_input() || ops.value.needs_quantized_input();
-  prepare_input(normed_.data(), embedding_, begin, end, quantize, row_bad_.data());
+  prepare_input(normed_.data(), input_->rows(), embedding_, begin, end, {&ops.query, &ops.key, &ops.value},
+                row_bad_.data());
 }
 
 void ForwardPass::embed(int thread) {
@@ -297,7 +336,7 @@ void ForwardPass::attention_result(int thread, size_t layer) {
         if (tile >= 0) fold_split_row(thread, layer, schedule.tiles()[static_cast<size_t>(tile)], row);
       }
     }
-    prepare_input(query_.data(), query_dim, begin, end, ops.output.needs_quantized_input(), row_bad_.data());
+    prepare_input(query_.data(), input_->rows(), query_dim, begin, end, {&ops.output}, row_bad_.data());
   });
 }
 
@@ -318,8 +357,7 @@ void ForwardPass::feed_forward_input(int thread, size_t layer) {
     add_to_hidden(ops.output.bias, ops.post_attention_norm, begin, end);
     kernels_.rms_norm(hidden_.data() + begin * embedding_, embedding_, ops.ffn_norm, plan_.model.norm_epsilon,
                       end - begin, embedding_, normed_.data() + begin * embedding_, embedding_);
-    prepare_input(normed_.data(), embedding_, begin, end,
-                  ops.gate.needs_quantized_input() || ops.up.needs_quantized_input(), row_bad_.data());
+    prepare_input(normed_.data(), input_->rows(), embedding_, begin, end, {&ops.gate, &ops.up}, row_bad_.data());
   });
 }
 
@@ -334,7 +372,7 @@ void ForwardPass::activate(int thread, size_t layer) {
       if (ops.up.bias != nullptr) kernels_.add(up, ops.up.bias, hidden);
       kernels_.gated_activation(ops.plan->ffn.activation, gate, up, hidden, gate);
     }
-    prepare_input(gate_.data(), hidden, begin, end, ops.down.needs_quantized_input(), row_bad_.data());
+    prepare_input(gate_.data(), input_->rows(), hidden, begin, end, {&ops.down}, row_bad_.data());
   });
 }
 
@@ -353,7 +391,8 @@ void ForwardPass::gather_sampled_rows(int thread) {
       kernels_.rms_norm(hidden_.data() + row * embedding_, embedding_, ops_.output_norm, plan_.model.norm_epsilon, 1,
                         embedding_, normed_.data() + i * embedding_, embedding_);
     }
-    prepare_input(normed_.data(), embedding_, begin, end, ops_.output.needs_quantized_input(), sample_bad_.data());
+    prepare_input(normed_.data(), static_cast<int64_t>(sample_bad_.size()), embedding_, begin, end, {&ops_.output},
+                  sample_bad_.data());
   });
 }
 

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <initializer_list>
 #include <vector>
 
 #include "cache/kv_pages.h"
@@ -29,11 +30,17 @@ class ForwardPass {
   StepResult run(const StepInput& input);
 
  private:
-  // The input of a matmul phase as the kernels want it; q, scale and half_sums are shared by all phases.
+  // The input of a matmul phase as the kernels want it; shared by all phases.
   struct Quantized {
     ScratchBuffer<int8_t> q;
     ScratchBuffer<float> scale;
     ScratchBuffer<int16_t> half_sums;
+    ScratchBuffer<int32_t> packed[kMaxActivationPackings];
+  };
+  // One of the formats that read a packing, and the widest input that it is made of; k = 0: the model needs none.
+  struct PackingUse {
+    WeightFormat format;
+    int64_t k = 0;
   };
   struct MatmulJob {
     const PackedMatrix* weight;
@@ -82,8 +89,14 @@ class ForwardPass {
   void run_phase(int thread, Phase phase, int64_t total, int64_t piece, Work work);
   template <class Work>
   void for_rows(int thread, Phase phase, int64_t rows, Work work);
-  // Quantizes rows [begin, end) of x ([rows][k]), or only looks for values that are not finite; marks such rows.
-  void prepare_input(const float* x, int64_t k, int64_t begin, int64_t end, bool quantize, uint8_t* bad);
+  // Makes rows [begin, end) of x ([rows][k]) what `readers` read: quantizes and packs them, or only looks for values
+  // that are not finite; marks such rows.
+  void prepare_input(const float* x, int64_t rows, int64_t k, int64_t begin, int64_t end,
+                     std::initializer_list<const Linear*> readers, uint8_t* bad);
+  // `packed` is what matrices of that format read; null where they have no packing.
+  Activations activations(const float* x, int64_t rows, int64_t k, const int32_t* packed) const;
+  const int32_t* packed_for(WeightFormat format) const;
+  void note_packing(const Linear& linear);
   void add_to_hidden(const float* bias, const float* norm, int64_t begin, int64_t end);
   void normalize_for_layer(size_t layer, int64_t begin, int64_t end);
   void store_row(size_t layer, int64_t row, const float* key, const float* value);
@@ -123,6 +136,7 @@ class ForwardPass {
   ScratchBuffer<float> partial_output_;
   ScratchBuffer<float> logits_;
   Quantized quantized_;
+  PackingUse packing_uses_[kMaxActivationPackings];
 
   const StepInput* input_ = nullptr;
   StepResult* result_ = nullptr;

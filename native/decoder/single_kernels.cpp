@@ -36,13 +36,16 @@ void multiply_once(const KernelSet& kernels, WeightFormat format, std::span<cons
   ScratchBuffer<int8_t> q;
   ScratchBuffer<float> scale;
   ScratchBuffer<int16_t> half_sums;
+  ScratchBuffer<int32_t> input;
   std::vector<uint8_t> nonfinite(static_cast<size_t>(x.rows));
   const bool integer = format_info(format).integer;
   if (integer) {
     q.reserve(x.rows * x.k);
     scale.reserve(x.rows * x.k / kGroupSize);
     half_sums.reserve(x.rows * x.k / kHalfGroupSize);
+    input.reserve(kernels.packed_activation_words(format, x.rows, x.k));
   }
+  const Activations activations{x.rows, x.k, x.data, q.data(), scale.data(), half_sums.data(), input.data()};
   WorkPhases work;
   work.reset(3);
   pool.run([&](int) {
@@ -53,8 +56,8 @@ void multiply_once(const KernelSet& kernels, WeightFormat format, std::span<cons
     });
     work.run(1, integer ? 1 : 0, 1, [&](int64_t, int64_t) {
       kernels.quantize_rows(x.data, x.k, x.rows, x.k, {q.data(), scale.data(), half_sums.data()}, nonfinite.data());
+      kernels.pack_activations(format, activations, 0, x.rows, input.data());
     });
-    const Activations activations{x.rows, x.k, x.data, q.data(), scale.data(), half_sums.data()};
     work.run(2, panels, 1, [&](int64_t begin, int64_t end) {
       kernels.matmul[static_cast<int>(format)](matrix, activations, begin, end, y, rows);
     });

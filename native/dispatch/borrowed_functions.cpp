@@ -18,6 +18,7 @@ std::vector<std::string> borrowed_functions(const KernelSet& set) {
   };
   note("pack_panel", set.pack_panel == reference.pack_panel);
   note("unpack_row", set.unpack_row == reference.unpack_row);
+  note("pack_activations", set.pack_activations == reference.pack_activations);
   for (int i = 0; i < kWeightFormatCount; ++i) {
     note(matmul_name(static_cast<WeightFormat>(i)), set.matmul[i] == reference.matmul[i]);
   }

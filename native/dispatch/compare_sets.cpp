@@ -52,9 +52,15 @@ struct Quantized {
   std::vector<uint8_t> nonfinite;
 };
 
-std::vector<float> multiply(const KernelSet& set, const Packed& weights, const Activations& x, int64_t y_stride) {
+std::vector<float> multiply(const KernelSet& set, const Packed& weights, Activations x, int64_t y_stride) {
   std::vector<float> y(unsigned_size(x.rows * y_stride), kUntouched);
-  const auto matmul = set.matmul[static_cast<int>(weights.matrix().format)];
+  const WeightFormat format = weights.matrix().format;
+  std::vector<int32_t> packed(unsigned_size(set.packed_activation_words(format, x.rows, x.k)));
+  for (int64_t row = x.rows - 1; row >= 0; --row) {  // row by row, as many threads would do it
+    set.pack_activations(format, x, row, row + 1, packed.data());
+  }
+  x.packed = packed.data();
+  const auto matmul = set.matmul[static_cast<int>(format)];
   const int64_t middle = weights.panels() / 3;  // two calls, as two threads would make them
   matmul(weights.matrix(), x, 0, middle, y.data(), y_stride);
   matmul(weights.matrix(), x, middle, weights.panels(), y.data(), y_stride);
@@ -112,7 +118,8 @@ std::string compare_matmul(const KernelSet& set, WeightFormat format, ValueKind 
   const int64_t y_stride = shape.rows + 3;
   const Packed packed(set, format, file, shape.rows, shape.k);
   const Packed packed_for_reference(reference, format, file, shape.rows, shape.k);
-  return difference(describe(matmul_name(format), {{"rows", shape.rows}, {"k", shape.k}, {"tokens", shape.tokens}}),
+  const std::string what = matmul_name(format) + (set.activation_packing(format) < 0 ? "" : " after pack_activations");
+  return difference(describe(what, {{"rows", shape.rows}, {"k", shape.k}, {"tokens", shape.tokens}}),
                     multiply(set, packed, activations, y_stride),
                     multiply(reference, packed_for_reference, activations, y_stride));
 }

@@ -118,8 +118,8 @@ std::vector<std::string> self_test(const KernelSet& set) {
 
 std::vector<std::string> self_test_functions() {
   std::vector<std::string> names = {
-      "pack_panel",      "unpack_row",     "quantize_rows",    "rms_norm",        "rope", "add", "store_kv",
-      "attention_block", "attention_fold", "attention_finish", "gated_activation"};
+      "pack_panel", "unpack_row", "pack_activations", "quantize_rows",  "rms_norm",         "rope",
+      "add",        "store_kv",   "attention_block",  "attention_fold", "attention_finish", "gated_activation"};
   for (int i = 0; i < kWeightFormatCount; ++i) {
     names.push_back(matmul_name(static_cast<WeightFormat>(i)));
   }
@@ -137,6 +137,8 @@ bool break_function(KernelSet& set, std::string_view name) {
     set.pack_panel = [](WeightFormat, const uint8_t*, int64_t, int64_t, uint8_t*) {};
   } else if (name == "unpack_row") {
     set.unpack_row = [](const PackedMatrix&, int64_t, uint8_t*) {};
+  } else if (name == "pack_activations") {
+    set.pack_activations = [](WeightFormat, const Activations&, int64_t, int64_t, int32_t*) {};
   } else if (name == "quantize_rows") {
     set.quantize_rows = [](const float*, int64_t, int64_t, int64_t, QuantizedOut, uint8_t*) {};
   } else if (name == "rms_norm") {

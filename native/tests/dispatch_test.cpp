@@ -171,6 +171,9 @@ void check_self_test(const KernelSet& set) {
     tokenmill::test::fail(std::string(set.name) + ": " + failure);
   }
   for (const std::string& name : tokenmill::self_test_functions()) {
+    if (name == "pack_activations" && set.activation_packing(tokenmill::WeightFormat::q4_0) < 0) {
+      continue;  // nothing reads what it would write
+    }
     ::setenv("TOKENMILL_TEST_BREAK_KERNEL", name.c_str(), 1);
     const std::vector<std::string> failures = self_test(set);
     expect(!failures.empty() && contains(failures.front(), name),

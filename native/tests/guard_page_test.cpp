@@ -83,8 +83,15 @@ void check_format(const KernelSet& set, WeightFormat format, int64_t rows, int64
   if (k % tokenmill::kGroupSize == 0) {
     set.quantize_rows(x.data(), k, tokens, k, {q.data(), scale.data(), half_sums.data()}, nonfinite.data());
   }
-  const Activations activations{
-      .rows = tokens, .k = k, .f32 = x.data(), .q = q.data(), .scale = scale.data(), .half_sums = half_sums.data()};
+  const Guarded<int32_t> packed_input(set.packed_activation_words(format, tokens, k));
+  const Activations activations{.rows = tokens,
+                                .k = k,
+                                .f32 = x.data(),
+                                .q = q.data(),
+                                .scale = scale.data(),
+                                .half_sums = half_sums.data(),
+                                .packed = packed_input.data()};
+  set.pack_activations(format, activations, 0, tokens, packed_input.data());
   const Guarded<float> y(tokens * rows);
   set.matmul[static_cast<int>(format)](matrix, activations, 0, panels, y.data(), rows);
 }

@@ -13,6 +13,9 @@
    .panel_bytes = panel_bytes,                                                                                      \
    .pack_panel = pack_panel,                                                                                        \
    .unpack_row = unpack_row,                                                                                        \
+   .activation_packing = activation_packing,                                                                        \
+   .packed_activation_words = packed_activation_words,                                                              \
+   .pack_activations = pack_activations,                                                                            \
    .matmul = {matmul_f32, matmul_f16, matmul_bf16, matmul_q4_0, matmul_q4_1, matmul_q5_0, matmul_q5_1, matmul_q8_0, \
               matmul_q4_k, matmul_q5_k, matmul_q6_k, matmul_iq4_nl},                                                \
    .quantize_rows = quantize_rows,                                                                                  \

@@ -19,6 +19,11 @@ uint64_t panel_bytes(WeightFormat format, int64_t k);
 void pack_panel(WeightFormat format, const uint8_t* file_rows, int64_t rows, int64_t k, uint8_t* panel);
 void unpack_row(const PackedMatrix& w, int64_t row, uint8_t* file_row);
 
+// pack_activations.cpp
+int32_t activation_packing(WeightFormat format);
+int64_t packed_activation_words(WeightFormat format, int64_t rows, int64_t k);
+void pack_activations(WeightFormat format, const Activations& x, int64_t row_begin, int64_t row_end, int32_t* packed);
+
 // matmul_*.cpp, one function per weight format
 #define TOKENMILL_DECLARE_MATMUL(format)                                                                              \
   void matmul_##format(const PackedMatrix& w, const Activations& x, int64_t panel_begin, int64_t panel_end, float* y, \

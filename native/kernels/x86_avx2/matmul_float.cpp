@@ -119,7 +119,7 @@ void matmul_float(const PackedMatrix& w, const Activations& x, int64_t panel_beg
     constexpr int64_t kMostPanels = 4;
     const int64_t side_by_side = x.rows <= 2 && panels.end - p >= kMostPanels ? kMostPanels : 1;
     for (int64_t i = 0; i < tiles; ++i) {
-      const TokenSpan span = token_span(x.rows, i, tiles);
+      const TokenSpan span = even_span(x.rows, i, tiles);
       const float* from = x.f32 + span.begin * x.k;
       float* to = y + span.begin * y_stride + p * kRowsPerPanel;
       dispatch_tile<kMaxTileTokens, 1>(static_cast<int>(span.size), [&](auto t) {

@@ -152,6 +152,8 @@ struct IntegerKernel {
   static constexpr bool kBorrows = kMin && kPanel.high_bits == 1;  // Q5_1, Q5_K
   static constexpr int kLaneOffset = kBorrows ? 16 : kPanel.offset;
   static constexpr bool kStartsAtBias = kLaneOffset != 0;
+  // Formats with the same number read the same packed activations.
+  static constexpr int kPacking = kWide ? 0 : kHalves ? 1 : kBorrows ? 2 : 3 + kLaneOffset / 8;
 
   static constexpr int kExpandedPanels = 1;
   static constexpr int stream_panels(int tokens) { return tokens <= 2 ? 2 : 1; }
@@ -164,8 +166,8 @@ struct IntegerKernel {
   static constexpr int kBlockBytes = kBlockMins + (kMin ? kBlockGroups * kRowsPerPanel * 4 : 0);
   static constexpr int kGroupFileBytes = unit_layout(kFormat, kGroupsPerUnit).bytes / kGroupsPerUnit;
 
-  static TOKENMILL_INLINE void pack_group(const int8_t* q, const int16_t* half_sums, int32_t* to, int32_t* bias0,
-                                          int32_t* bias1) {
+  static inline void pack_group(const int8_t* q, const int16_t* half_sums, int32_t* to, int32_t* bias0,
+                                int32_t* bias1) {
     const __m256i a = load256(q);
     if constexpr (kWide) {
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_srai_epi16(_mm256_slli_epi16(a, 8), 8));
@@ -337,13 +339,12 @@ struct IntegerKernel {
   // bytes further on is prefetched.
   template <int T, int P>
   static __attribute__((noinline)) void stream(const uint8_t* panel, uint64_t panel_stride, int64_t groups,
-                                               const int32_t* records, float* y, int64_t stride, bool first,
-                                               uint64_t ahead) {
+                                               const int32_t* records, float* y, int64_t stride, uint64_t ahead) {
     constexpr int kRecordWords = ActivationRecord{T, kQuadWords}.words();
     __m256 sums[P][T][2];
     unrolled<0, P>([&](auto index_p) TOKENMILL_LAMBDA {
       const int p = index_p.value;
-      load_sums<T>(y + p * kRowsPerPanel, stride, first, sums[p]);
+      load_sums<T>(y + p * kRowsPerPanel, stride, true, sums[p]);
     });
     UnitScales scales;
     for (int64_t done = 0; done < groups; done += kGroupsPerUnit) {

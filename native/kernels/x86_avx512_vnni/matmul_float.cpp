@@ -100,7 +100,7 @@ void matmul_float(const PackedMatrix& w, const Activations& x, int64_t panel_beg
   for (int64_t p = panels.begin; p < panels.end;) {
     const bool wide = panels.end - p >= kMostPanels;
     for (int64_t i = 0; i < tiles; ++i) {
-      const TokenSpan span = token_span(x.rows, i, tiles);
+      const TokenSpan span = even_span(x.rows, i, tiles);
       const float* from = x.f32 + span.begin * x.k;
       float* to = y + span.begin * y_stride + p * kRowsPerPanel;
       dispatch_tile<kMaxTileTokens, 1>(static_cast<int>(span.size), [&](auto t) {

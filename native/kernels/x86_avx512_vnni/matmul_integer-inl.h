@@ -140,8 +140,11 @@ struct IntegerKernel {
   static constexpr bool kHalves = kPanel.scales == ScaleKind::superblock_half;
   static constexpr bool kMin = kPanel.scales == ScaleKind::with_min || kPanel.scales == ScaleKind::superblock_min;
 
+  // Formats with the same number read the same packed activations.
+  static constexpr int kPacking = kHalves ? 0 : kPanel.offset == 128 ? 1 : 2 + kPanel.offset / 8;
+
   static constexpr int kExpandedPanels = 2;
-  static constexpr int stream_panels(int tokens) { return tokens == 1 ? 4 : 2; }
+  static constexpr int stream_panels(int tokens) { return tokens == 1 ? 4 : tokens <= 6 ? 2 : 1; }
   static constexpr int kQuadWords = 8;
   static constexpr int kBlockGroups = 24;
   static constexpr int kGroupBlockBytes = 512;
@@ -151,8 +154,8 @@ struct IntegerKernel {
   static constexpr int kBlockBytes = kBlockMins + (kMin ? kBlockGroups * kRowsPerPanel * 4 : 0);
   static constexpr int kGroupFileBytes = unit_layout(kFormat, kGroupsPerUnit).bytes / kGroupsPerUnit;
 
-  static TOKENMILL_INLINE void pack_group(const int8_t* q, const int16_t* half_sums, int32_t* to, int32_t* bias0,
-                                          int32_t* bias1) {
+  static inline void pack_group(const int8_t* q, const int16_t* half_sums, int32_t* to, int32_t* bias0,
+                                int32_t* bias1) {
     std::memcpy(to, q, kGroupSize);
     *bias0 = -kPanel.offset * (kHalves ? half_sums[0] : half_sums[0] + half_sums[1]);
     *bias1 = kHalves ? -kPanel.offset * half_sums[1] : 0;
@@ -253,11 +256,10 @@ struct IntegerKernel {
   // prefetched.
   template <int T, int P>
   static __attribute__((noinline)) void stream(const uint8_t* panel, uint64_t panel_stride, int64_t groups,
-                                               const int32_t* records, float* y, int64_t stride, bool first,
-                                               uint64_t ahead) {
+                                               const int32_t* records, float* y, int64_t stride, uint64_t ahead) {
     constexpr int kRecordWords = ActivationRecord{T, kQuadWords}.words();
     __m512 sums[P][T];
-    load_sums<T, P>(y, stride, first, sums);
+    load_sums<T, P>(y, stride, true, sums);
     UnitScales scales[P];
     for (int64_t done = 0; done < groups; done += kGroupsPerUnit) {
       const int n = groups_in_unit(groups - done, 0);
