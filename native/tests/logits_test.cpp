@@ -126,7 +126,10 @@ int main() {
   for (const Model& model : models()) {
     const uint64_t expected = text_hash(tokenmill::reference_kernel_set(), model, {1, 512, false});
     for (const KernelSet* set : sets) {
-      for (const Way& way : {Way{1, 512, false}, Way{3, 64, true}}) {
+      for (const Way& way : {Way{3, 64, true}, Way{1, 512, false}}) {
+        if (!way.among_others && !tokenmill::test::is_usable(*set)) {
+          continue;  // emulation is slow: the harder way is enough
+        }
         tokenmill::test::expect(text_hash(*set, model, way) == expected,
                                 std::string(set->name) + ", " + model.name + ", " + std::to_string(way.threads) +
                                     " threads, chunks of " + std::to_string(way.chunk) +

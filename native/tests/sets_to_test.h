@@ -18,6 +18,12 @@ extern const KernelSet kernel_set;
 
 namespace tokenmill::test {
 
+// Whether this CPU runs the set; an emulated one is slow.
+inline bool is_usable(const KernelSet& set) {
+  const KernelSet* registered = find_kernel_set(set.name);
+  return registered == &set && missing_features(set, detect_cpu_features()).empty();
+}
+
 inline const KernelSet* emulated_set(std::string_view name, CpuFeatureMask available) {
 #ifdef TOKENMILL_EMULATED_AVX512
   const CpuFeatureMask needed = feature_bit(CpuFeature::avx2) | feature_bit(CpuFeature::fma) |
