@@ -106,7 +106,7 @@ void test_a_slow_thread_takes_less() {
     }
   });
   expect(pieces[0] + pieces[1] + pieces[2] == 240, "every piece is done once");
-  expect(pieces[1] <= 25, "a thread 50 times slower did " + std::to_string(pieces[1]) + " of 240 pieces");
+  expect(pieces[1] <= 40, "a thread 50 times slower did " + std::to_string(pieces[1]) + " of 240 pieces");
 }
 
 // One CPU for each of `count` threads, as far as there are so many.
@@ -205,13 +205,18 @@ void test_a_stolen_core() {
   const double fair = cpus[0] == cpus[1] ? 2.0 : 4.0 / 3;
   ThreadPool pool(2, {{cpus[0]}, {cpus[1]}});
   double best = 1e9;
-  double least_foreign = 1e9;  // CPUs that programs besides these took
+  double least_noise = 1e9;  // other programs' share of the CPUs, or how much a step alone varies, if that is more
   for (int attempt = 0; attempt < 6 && best > 1.25 * fair; ++attempt) {
     const double busy = busy_seconds(cpus);
     const double own = process_cpu_seconds() + children_cpu_seconds();
     seconds_of_a_step(pool);
     double alone = 1e9;
-    for (int i = 0; i < 5; ++i) alone = std::min(alone, seconds_of_a_step(pool));
+    double slowest = 0;
+    for (int i = 0; i < 5; ++i) {
+      const double seconds = seconds_of_a_step(pool);
+      alone = std::min(alone, seconds);
+      slowest = std::max(slowest, seconds);
+    }
     const pid_t thief = fork();
     if (thief == 0) {
       cpu_set_t mask;
@@ -228,10 +233,11 @@ void test_a_stolen_core() {
     waitpid(thief, nullptr, 0);
     best = std::min(best, with_thief / alone);
     const double used = process_cpu_seconds() + children_cpu_seconds() - own;
-    least_foreign = std::min(least_foreign, (busy_seconds(cpus) - busy - used) / used);
+    const double foreign = (busy_seconds(cpus) - busy - used) / used;
+    least_noise = std::min(least_noise, std::max(foreign, slowest / alone - 1));
   }
   const std::string found = "with half a core stolen a step takes " + std::to_string(best) + " times its time";
-  if (best > 1.25 * fair && least_foreign > 0.1) {
+  if (best > 1.25 * fair && least_noise > 0.15) {
     std::fprintf(stderr, "cannot tell: %s, but other programs were never quiet\n", found.c_str());
     return;
   }

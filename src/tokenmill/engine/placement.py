@@ -209,7 +209,7 @@ def _weights(
     if short and options.numa is Numa.COPIES:
         raise CapacityError(f"one copy of the weights per NUMA node does not fit: {short}", hint="use --numa auto")
     if short:
-        return WeightsIn.INTERLEAVED, f"memory does not allow {_on_nodes(used)}: {short}", everywhere
+        return WeightsIn.INTERLEAVED, f"memory does not allow them {_on_nodes(used)}: {short}", everywhere
     where = tuple((node.node_id,) for node in used)
     free = ", ".join(f"{node.available_bytes:,} on node {node.node_id}" for node in used)
     why = f"{weight_bytes:,} bytes {_on_nodes(used)}; available: {free}"
