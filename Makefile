@@ -18,7 +18,7 @@ NATIVE_FILES := $(shell find native -name '*.cpp' -o -name '*.h' -o -name '*.cma
 CPP_FILES := $(filter %.cpp,$(NATIVE_FILES))
 TIDY_STAMPS := $(CPP_FILES:%=build/tidy/%.ok)
 
-.PHONY: help demo test check check-python check-native clang-format clang-tidy native-test tsan docs scheduled soak goldens wheels check-wheel test-wheel clean
+.PHONY: bench-rivals help demo test check check-python check-native clang-format clang-tidy native-test tsan docs scheduled soak goldens wheels check-wheel test-wheel clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -126,6 +126,21 @@ goldens: build/goldens/.made $(STAMPS)/package  ## Compare with, or make again, 
 	done
 	build/goldens/bin/python tests/golden/make_transformers_goldens.py
 	git diff --stat -- tests/golden
+
+# Each rival in a venv of its own, compiled for this machine where it is compiled at all.
+RIVAL ?= llama_cpp
+RIVAL_ARGS ?=
+build/rivals/llama_cpp/.made: export CMAKE_ARGS = -DGGML_NATIVE=ON
+build/rivals/llama_cpp/.made: PIP_RIVAL = --no-binary llama-cpp-python llama-cpp-python
+build/rivals/openvino/.made: PIP_RIVAL = openvino-genai openvino-tokenizers
+build/rivals/%/.made:
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(@D)/bin/pip install --quiet --upgrade $(PIP_RIVAL)
+	touch $@
+
+bench-rivals: build/rivals/$(RIVAL)/.made $(STAMPS)/package $(STAMPS)/test-tools  ## Time tokenmill and a rival in turn (RIVAL=llama_cpp|openvino, RIVAL_ARGS=…)
+	$(BIN)/python benchmarks/bench_rivals.py --rival $(RIVAL) $(RIVAL_ARGS)
 
 wheels: $(STAMPS)/wheel-tools  ## The release wheel for this platform into dist/, compiled by Zig, audited
 	$(BIN)/python packaging/build_wheel.py
