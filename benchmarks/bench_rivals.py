@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import json
 import subprocess
 import sys
@@ -19,9 +20,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from make_model import PRESETS, make_model
 from rich.console import Console
 from rich.table import Table
+from rivals.subjects import PROMPT_TOKENS, SUBJECTS, Case, Subject, subject_of_file
 
 from tokenmill import _native
 from tokenmill.engine.bench.limits import cold_bytes, measure_limits, open_bench, rates_of
@@ -34,92 +35,22 @@ from tokenmill.engine.placement import place
 from tokenmill.models import plan_model
 from tokenmill.text.tokenizer import Tokenizer
 from tokenmill.vocabulary.bench_report import Figure, Limit, Row
-from tokenmill.weights.builtin_models import DEFAULT_MODEL
-from tokenmill.weights.fetch import fetch
 from tokenmill.weights.read_gguf import read_gguf
 
 HERE = Path(__file__).resolve().parent
 TEXT = HERE.parent / "README.md"
-PROMPT_TOKENS = 48
 CHECKED_TOKENS = 32
 EXAMPLES = """examples:
   bench_rivals.py --only smollm2 --rounds 5                      the small model alone
   bench_rivals.py --only 7b-q4_0 --json out.json                 a 3.8 GB file is made first and kept
-  bench_rivals.py --rival openvino --rival-python venv/bin/python
+  bench_rivals.py --file model.gguf                              a file of your own
+  bench_rivals.py --rival tokenmill --file model.gguf            tokenmill against itself: what noise looks like
 """
 SETTINGS: dict[str, list[dict[str, Any]]] = {
     "llama_cpp": [{"flash_attention": fa, "repack": repack} for fa in (True, False) for repack in (True, False)],
     "openvino": [{}],
+    "tokenmill": [{}],
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """Prefill of one prompt of `tokens`, or decode of `batch` sequences after a prompt of `tokens`."""
-
-    kind: str
-    tokens: int
-    batch: int = 1
-
-    def label(self) -> str:
-        """For people."""
-        if self.kind == "prefill":
-            return f"prefill {self.tokens}"
-        context = f", context {self.tokens}" if self.tokens != PROMPT_TOKENS else ""
-        return f"decode {self.batch}{context}"
-
-
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """A model and what is measured on it.
-
-    Attributes:
-        preset: of make_model.py, with changed fields; empty: a model that `pull` knows.
-        agreement: share of next tokens that must be the rival's. Random weights give flat logits, which the rounding
-            of either program tips over now and then.
-    """
-
-    name: str
-    cases: tuple[Case, ...]
-    preset: str = ""
-    weight_type: str = ""
-    layers: int = 0
-    agreement: float = 0.9
-
-    def path(self, folder: Path) -> Path:
-        """The file; makes it where it has to be made."""
-        if not self.preset:
-            return fetch(self.name)
-        path = folder / f"{self.name}.gguf"
-        if not path.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            part = path.with_suffix(".part")
-            part.unlink(missing_ok=True)
-            shape = PRESETS[self.preset]
-            shape = dataclasses.replace(shape, layers=self.layers or shape.layers)
-            make_model(part, shape, self.weight_type, fetch(DEFAULT_MODEL), 1)
-            part.rename(path)
-        return path
-
-
-def _cases(prefill: Sequence[int], decode: Sequence[int], context: int = 0) -> tuple[Case, ...]:
-    long = (Case("decode", context, 1),) if context else ()
-    return (
-        *(Case("prefill", tokens) for tokens in prefill),
-        *(Case("decode", PROMPT_TOKENS, batch) for batch in decode),
-        *long,
-    )
-
-
-CURVE = tuple(range(1, 17))
-SUBJECTS = (
-    Subject(DEFAULT_MODEL, _cases((128, 512), CURVE)),
-    Subject("qwen2.5-coder-0.5b", _cases((128, 512), CURVE, context=8192)),
-    Subject("7b-q4_0", _cases((128, 512), (1, 16)), "7b", "Q4_0", agreement=0.5),
-    Subject("7b-q4_k_m", _cases((128, 512), (1, 16)), "7b", "Q4_K_M", agreement=0.5),
-    Subject("7b-8-layers-q8_0", _cases((128,), (1, 16)), "7b", "Q8_0", 8, agreement=0.5),
-    Subject("7b-8-layers-q5_k", _cases((128,), (1, 16)), "7b", "Q5_K", 8, agreement=0.5),
-)
 
 
 class Worker:
@@ -177,7 +108,7 @@ class Run:
                 path=str(path),
                 threads=self.threads,
                 sequences=max(case.batch for case in cases),
-                context=max(case.tokens for case in cases) + 64,
+                context=max(PROMPT_TOKENS + CHECKED_TOKENS, *(case.tokens for case in cases)) + 64,
                 settings=settings,
             )
             yield worker
@@ -212,24 +143,27 @@ def prompt_of(case: Case, text: Sequence[int]) -> list[int]:
 
 
 def best_settings(run: Run, path: Path, cases: Sequence[Case], text: Sequence[int]) -> dict[Case, dict[str, Any]]:
-    """The rival's fastest setting for each case, by one turn each (two where it is quick)."""
+    """The rival's fastest setting for each case, by one turn each."""
     fastest: dict[Case, tuple[float, dict[str, Any]]] = {}
-    asked = [
-        case for case in cases if case.kind == "prefill" or case.batch in (1, 4, 16) or case.tokens > PROMPT_TOKENS
-    ]
-    for settings in SETTINGS[run.rival]:
-        with run.loaded(run.rival, path, cases, settings) as worker:
-            for case in asked:
+    prefills = [case for case in cases if case.kind == "prefill"]
+    decodes = [case for case in cases if case.kind == "decode" and (case.batch in (1, 4, 16) or len(cases) == 1)]
+    asked = [*prefills[:1], *decodes]
+    for settings, kind in itertools.product(SETTINGS[run.rival], ("prefill", "decode")):
+        tried = [case for case in asked if case.kind == kind]
+        if not tried:
+            continue
+        with run.loaded(run.rival, path, tried, settings) as worker:
+            for case in tried:
                 begin(worker, case, prompt_of(case, text))
-                rate = max(turn(worker, case, prompt_of(case, text)) for _ in range(2))
+                rate = turn(worker, case, prompt_of(case, text))
                 if case not in fastest or rate > fastest[case][0]:
                     fastest[case] = (rate, settings)
-    # Batches between those that were tried take the setting of the nearest one below.
+    # Longer prompts take the setting of the shortest, batches in between that of the nearest one below.
     chosen = {case: settings for case, (_, settings) in fastest.items()}
     for case in cases:
         if case not in chosen:
-            nearest = max(b.batch for b in asked if b.kind == "decode" and b.batch <= case.batch)
-            chosen[case] = chosen[Case("decode", PROMPT_TOKENS, nearest)]
+            likes = [other for other in asked if other.kind == case.kind and other.batch <= case.batch]
+            chosen[case] = chosen[likes[-1]]
     return chosen
 
 
@@ -250,13 +184,13 @@ def measure(
 ) -> Iterator[tuple[Case, list[float], list[float], str]]:
     """For each case: tokens/s of every turn, ours and the rival's, and the rival's settings."""
     chosen = best_settings(run, path, subject.cases, text)
-    groups: dict[str, list[Case]] = {}
+    groups: dict[tuple[str, str], list[Case]] = {}  # by kind: sixteen long contexts would need much memory
     for case in subject.cases:
-        groups.setdefault(json.dumps(chosen[case]), []).append(case)
-    for settings, cases in groups.items():
+        groups.setdefault((json.dumps(chosen[case]), case.kind), []).append(case)
+    for (settings, _), cases in groups.items():
         with ExitStack() as stack:
-            ours = stack.enter_context(run.loaded("tokenmill", path, subject.cases, {}))
-            rival = stack.enter_context(run.loaded(run.rival, path, subject.cases, json.loads(settings)))
+            ours = stack.enter_context(run.loaded("tokenmill", path, cases, {}))
+            rival = stack.enter_context(run.loaded(run.rival, path, cases, json.loads(settings)))
             same = agreement(ours, rival, text)
             if same < subject.agreement:
                 raise SystemExit(
@@ -289,7 +223,9 @@ def main() -> int:
     parser.add_argument("--rival", choices=SETTINGS, default="llama_cpp", help="(%(default)s)")
     parser.add_argument("--rival-python", type=Path, help="its environment's python; default: what make builds")
     parser.add_argument("--only", action="append", metavar="NAME", help=f"a model; repeat. Of: {', '.join(names)}")
+    parser.add_argument("--file", type=Path, action="append", default=[], help="a GGUF file, instead of --only; repeat")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each program and case (%(default)s)")
+    parser.add_argument("--long", action="store_true", help="long contexts instead (many minutes for a rival)")
     parser.add_argument("--threads", type=int, help="of both programs; default: as the engine chooses")
     parser.add_argument("--models", type=Path, default=Path("build/bench-models"), help="where made files are kept")
     parser.add_argument("--json", type=Path, help="write everything there")
@@ -301,13 +237,17 @@ def main() -> int:
     console = Console() if sys.stdout.isatty() else Console(width=140)
     session = Session(_native.cpu_features())
     placement = place(session.facts, EngineOptions(threads=arguments.threads), 0)
-    python = arguments.rival_python or Path("build") / "rivals" / arguments.rival / "bin" / "python"
+    own = arguments.rival == "tokenmill"
+    built = Path(sys.executable) if own else Path("build") / "rivals" / arguments.rival / "bin" / "python"
+    python = arguments.rival_python or built
+    if not python.exists():
+        parser.error(f"there is no {python}: run `make bench-rivals RIVAL={arguments.rival}`, or give --rival-python")
     log = Path("build") / "bench_rivals.log"
     log.parent.mkdir(exist_ok=True)
     log.unlink(missing_ok=True)
     run = Run(
         arguments.rival,
-        {arguments.rival: python, "tokenmill": Path(sys.executable)},
+        {"tokenmill": Path(sys.executable), arguments.rival: python},
         placement.threads,
         arguments.rounds,
         log,
@@ -326,8 +266,14 @@ def main() -> int:
     ):
         table.add_column(column, justify="left" if column in ("model", "case", "its settings") else "right")
     limits: tuple[Limit, ...] = ()
-    for subject in SUBJECTS:
-        if arguments.only and subject.name not in arguments.only:
+    subjects = [subject_of_file(path) for path in arguments.file] or [
+        subject for subject in SUBJECTS if not arguments.only or subject.name in arguments.only
+    ]
+    for known in subjects:
+        subject = known
+        if arguments.long:
+            subject = dataclasses.replace(subject, cases=tuple(Case("decode", n) for n in subject.contexts))
+        if not subject.cases:
             continue
         path = subject.path(arguments.models)
         model_file = read_gguf(path)
@@ -365,7 +311,7 @@ def main() -> int:
                             (Figure("rate", median(values), "tokens/s", "derived", "tokens / median time"),),
                         )
                     )
-                console.log(f"{subject.name}, {case.label()}: {median(ours):.1f} to {median(rival):.1f} tokens/s")
+                console.print(f"{subject.name}, {case.label()}: {median(ours):.1f} to {median(rival):.1f} tokens/s")
     console.print(table)
     for limit in limits:
         console.print(f"limit {limit.name}: {limit.rate / 1e9:.1f} G{limit.unit} ({limit.how})")

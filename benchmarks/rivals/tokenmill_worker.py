@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from worker import serve
 
+from tokenmill import _native
 from tokenmill.engine.load import load_parts
+from tokenmill.engine.model_runner import sampler_config
 from tokenmill.engine.options import EngineOptions
+from tokenmill.vocabulary.generation import SamplingParams
 
 PAGE_TOKENS = 16
+GREEDY = sampler_config(SamplingParams(temperature=0.0))
 
 
 class Tokenmill:
@@ -34,27 +37,27 @@ class Tokenmill:
         self.batch = 0
         return {"version": version("tokenmill"), "settings": {"kernel set": parts.info.kernel_set}}
 
-    def step(self, tokens: list[list[int]], position: int, *, logits_from: int | None = None) -> NDArray[np.float32]:
-        """One step of `tokens` per sequence at one position; logits [rows, vocab] from that row on, or of last rows."""
+    def step(self, tokens: list[list[int]], position: int, *, logits_from: int | None = None) -> _native.StepResult:
+        """One step of `tokens` per sequence at one position: draws greedily, or gives the logits from a row on."""
         flat = np.array([token for row in tokens for token in row], np.int32)
         starts = np.cumsum([0, *(len(row) for row in tokens)], dtype=np.int32)
         used = -(-(position + max(len(row) for row in tokens)) // PAGE_TOKENS)
         table = np.concatenate([np.arange(used, dtype=np.int32) + np.int32(i * self.pages) for i in range(len(tokens))])
-        rows = starts[1:] - 1 if logits_from is None else np.arange(logits_from, len(flat), dtype=np.int32)
+        draws = logits_from is None
         result = self.model.step(
             flat,
             starts,
             np.full(len(tokens), position, np.int32),
             table,
             np.arange(len(tokens) + 1, dtype=np.int32) * np.int32(used),
-            rows,
-            None,
-            [],
-            return_logits=True,
+            starts[1:] - np.int32(1) if draws else np.arange(logits_from, len(flat), dtype=np.int32),
+            [GREEDY] * len(tokens) if draws else None,
+            [None] * len(tokens) if draws else [],
+            return_logits=not draws,
         )
-        if result.logits is None or result.nonfinite.any():
-            raise RuntimeError("the step gave no finite logits")
-        return result.logits
+        if result.nonfinite.any():
+            raise RuntimeError("a value of the step is not finite")
+        return result
 
     def prefill(self, *, prompts: list[list[int]]) -> dict[str, Any]:
         """All prompts in one step, as the scheduler would cut it for this budget."""
@@ -71,19 +74,22 @@ class Tokenmill:
         return {}
 
     def decode(self, *, steps: int) -> dict[str, Any]:
-        """The largest logit is the next token."""
+        """Drawing the next token is part of the step, as in the server."""
         tokens = [[self.prompt[-1]]] * self.batch
         times = []
         for i in range(steps):
             begin = time.perf_counter()
-            logits = self.step(tokens, len(self.prompt) + i)
+            result = self.step(tokens, len(self.prompt) + i)
             times.append(time.perf_counter() - begin)
-            tokens = [[int(token)] for token in logits.argmax(axis=1)]
+            tokens = [[token] for token in result.token_ids.tolist()]
         return {"seconds": sum(times), "steps": times}
 
     def choices(self, *, tokens: list[int], first: int) -> dict[str, Any]:
         """See worker.Program."""
-        return {"choices": self.step([tokens], 0, logits_from=first).argmax(axis=1).tolist()}
+        logits = self.step([tokens], 0, logits_from=first).logits
+        if logits is None:
+            raise RuntimeError("the step gave no logits")
+        return {"choices": logits.argmax(axis=1).tolist()}
 
 
 if __name__ == "__main__":

@@ -85,9 +85,11 @@ void ForwardPass::prepare(const StepInput& input) {
   grouped_.reserve(rows * max_query_dim_);
   key_.reserve(rows * max_kv_dim_);
   value_.reserve(rows * max_kv_dim_);
-  projected_.reserve(rows * embedding_);
-  gate_.reserve(rows * max_hidden_);
-  up_.reserve(rows * max_hidden_);
+  last_hidden_.reserve(samples * embedding_);
+  last_attention_.reserve(samples * max_query_dim_);
+  projected_.reserve(matmul_rows * embedding_);
+  gate_.reserve(matmul_rows * max_hidden_);
+  up_.reserve(matmul_rows * max_hidden_);
   rope_cos_.reserve(rows * rope_width_);
   rope_sin_.reserve(rows * rope_width_);
   const int64_t widest = matmul_rows * std::max({embedding_, max_query_dim_, max_hidden_});
@@ -159,7 +161,7 @@ void ForwardPass::run_thread(int thread) {
   embed(thread);
   for (size_t layer = 0; layer < ops_.layers.size(); ++layer) run_layer(thread, layer);
   const int64_t samples = static_cast<int64_t>(input_->sample_rows.size());
-  gather_sampled_rows(thread);
+  normalize_sampled_rows(thread);
   const MatmulJob job{ops_.output.weight, logits_out_};
   matmul(thread, &job, samples > 0 ? 1 : 0, normed_.data(), samples, embedding_);
   sample_tokens(thread);
@@ -167,30 +169,26 @@ void ForwardPass::run_thread(int thread) {
 
 void ForwardPass::run_layer(int thread, size_t layer) {
   const LayerOps& ops = ops_.layers[layer];
-  const int64_t rows = input_->rows();
   const int64_t query_dim = ops.query.weight->rows;
   const int64_t hidden = ops.gate.weight->rows;
 
   const MatmulJob inputs[] = {
       {ops.query.weight, query_.data()}, {ops.key.weight, key_.data()}, {ops.value.weight, value_.data()}};
-  matmul(thread, inputs, 3, normed_.data(), rows, embedding_);
+  matmul(thread, inputs, 3, normed_.data(), input_->rows(), embedding_);
   attention_inputs(thread, layer);
   attend(thread, layer);
   attention_result(thread, layer);
+  const GoingOn going = going_on(layer);
+  const int jobs = going.rows > 0 ? 1 : 0;
   const MatmulJob attention_output{ops.output.weight, projected_.data()};
-  matmul(thread, &attention_output, 1, query_.data(), rows, query_dim);
+  matmul(thread, &attention_output, jobs, going.attention, going.rows, query_dim);
   feed_forward_input(thread, layer);
   const MatmulJob gate_and_up[] = {{ops.gate.weight, gate_.data()}, {ops.up.weight, up_.data()}};
-  matmul(thread, gate_and_up, 2, normed_.data(), rows, embedding_);
+  matmul(thread, gate_and_up, 2 * jobs, normed_.data(), going.rows, embedding_);
   activate(thread, layer);
   const MatmulJob down{ops.down.weight, projected_.data()};
-  matmul(thread, &down, 1, gate_.data(), rows, hidden);
+  matmul(thread, &down, jobs, gate_.data(), going.rows, hidden);
   layer_result(thread, layer);
-}
-
-template <class Work>
-void ForwardPass::for_rows(int thread, Phase phase, int64_t rows, Work work) {
-  run_phase(thread, phase, rows, even_piece(rows, pool_.size()), work);
 }
 
 void ForwardPass::matmul(int thread, const MatmulJob* jobs, int count, const float* x, int64_t rows, int64_t k) {
@@ -325,74 +323,12 @@ void ForwardPass::attention_inputs(int thread, size_t layer) {
   });
 }
 
-void ForwardPass::attention_result(int thread, size_t layer) {
-  const LayerOps& ops = ops_.layers[layer];
-  const AttentionSchedule& schedule = schedules_[static_cast<size_t>(ops.schedule)];
-  const int64_t query_dim = ops.query.weight->rows;
-  for_rows(thread, Phase::other, input_->rows(), [&](int64_t begin, int64_t end) {
-    if (schedule.partial_count() > 0) {
-      for (int64_t row = begin; row < end; ++row) {
-        const int32_t tile = schedule.split_tile_of_row()[static_cast<size_t>(row)];
-        if (tile >= 0) fold_split_row(thread, layer, schedule.tiles()[static_cast<size_t>(tile)], row);
-      }
-    }
-    prepare_input(query_.data(), input_->rows(), query_dim, begin, end, {&ops.output}, row_bad_.data());
-  });
-}
-
-void ForwardPass::add_to_hidden(const float* bias, const float* norm, int64_t begin, int64_t end) {
-  for (int64_t row = begin; row < end; ++row) {
-    float* projected = projected_.data() + row * embedding_;
-    if (bias != nullptr) kernels_.add(projected, bias, embedding_);
-    if (norm != nullptr) {
-      kernels_.rms_norm(projected, embedding_, norm, plan_.model.norm_epsilon, 1, embedding_, projected, embedding_);
-    }
-    kernels_.add(hidden_.data() + row * embedding_, projected, embedding_);
-  }
-}
-
-void ForwardPass::feed_forward_input(int thread, size_t layer) {
-  const LayerOps& ops = ops_.layers[layer];
-  for_rows(thread, Phase::other, input_->rows(), [&](int64_t begin, int64_t end) {
-    add_to_hidden(ops.output.bias, ops.post_attention_norm, begin, end);
-    kernels_.rms_norm(hidden_.data() + begin * embedding_, embedding_, ops.ffn_norm, plan_.model.norm_epsilon,
+void ForwardPass::normalize_sampled_rows(int thread) {
+  const int64_t samples = static_cast<int64_t>(input_->sample_rows.size());
+  for_rows(thread, Phase::other, samples, [&](int64_t begin, int64_t end) {
+    kernels_.rms_norm(last_hidden_.data() + begin * embedding_, embedding_, ops_.output_norm, plan_.model.norm_epsilon,
                       end - begin, embedding_, normed_.data() + begin * embedding_, embedding_);
-    prepare_input(normed_.data(), input_->rows(), embedding_, begin, end, {&ops.gate, &ops.up}, row_bad_.data());
-  });
-}
-
-void ForwardPass::activate(int thread, size_t layer) {
-  const LayerOps& ops = ops_.layers[layer];
-  const int64_t hidden = ops.gate.weight->rows;
-  for_rows(thread, Phase::other, input_->rows(), [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      float* gate = gate_.data() + row * hidden;
-      float* up = up_.data() + row * hidden;
-      if (ops.gate.bias != nullptr) kernels_.add(gate, ops.gate.bias, hidden);
-      if (ops.up.bias != nullptr) kernels_.add(up, ops.up.bias, hidden);
-      kernels_.gated_activation(ops.plan->ffn.activation, gate, up, hidden, gate);
-    }
-    prepare_input(gate_.data(), input_->rows(), hidden, begin, end, {&ops.down}, row_bad_.data());
-  });
-}
-
-void ForwardPass::layer_result(int thread, size_t layer) {
-  const LayerOps& ops = ops_.layers[layer];
-  for_rows(thread, Phase::other, input_->rows(), [&](int64_t begin, int64_t end) {
-    add_to_hidden(ops.down.bias, ops.post_ffn_norm, begin, end);
-    normalize_for_layer(layer + 1, begin, end);
-  });
-}
-
-void ForwardPass::gather_sampled_rows(int thread) {
-  for_rows(thread, Phase::other, static_cast<int64_t>(sample_bad_.size()), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t row = input_->sample_rows[static_cast<size_t>(i)];
-      kernels_.rms_norm(hidden_.data() + row * embedding_, embedding_, ops_.output_norm, plan_.model.norm_epsilon, 1,
-                        embedding_, normed_.data() + i * embedding_, embedding_);
-    }
-    prepare_input(normed_.data(), static_cast<int64_t>(sample_bad_.size()), embedding_, begin, end, {&ops_.output},
-                  sample_bad_.data());
+    prepare_input(normed_.data(), samples, embedding_, begin, end, {&ops_.output}, sample_bad_.data());
   });
 }
 

@@ -62,6 +62,15 @@ class ForwardPass {
     int32_t position;
   };
 
+  // The rows that go on after a layer's attention: all of them, but after the last one only those that are sampled,
+  // side by side.
+  struct GoingOn {
+    float* hidden;     // [rows][embedding]
+    float* attention;  // [rows][query_dim]
+    int64_t rows;
+    uint8_t* bad;
+  };
+
   void prepare(const StepInput& input);
   void run_thread(int thread);
   void run_layer(int thread, size_t layer);
@@ -69,13 +78,15 @@ class ForwardPass {
   // Phases, run by every thread. In forward_pass.cpp:
   void embed(int thread);
   void attention_inputs(int thread, size_t layer);
+  void normalize_sampled_rows(int thread);
+  void sample_tokens(int thread);
+  void matmul(int thread, const MatmulJob* jobs, int count, const float* x, int64_t rows, int64_t k);
+  // In forward_feed_forward.cpp:
   void attention_result(int thread, size_t layer);
   void feed_forward_input(int thread, size_t layer);
   void activate(int thread, size_t layer);
   void layer_result(int thread, size_t layer);
-  void gather_sampled_rows(int thread);
-  void sample_tokens(int thread);
-  void matmul(int thread, const MatmulJob* jobs, int count, const float* x, int64_t rows, int64_t k);
+  GoingOn going_on(size_t layer);
   // In forward_attention.cpp:
   void attend(int thread, size_t layer);
   void attend_unit(ThreadScratch& scratch, size_t layer, const AttentionSchedule& schedule, const AttentionUnit& unit,
@@ -97,7 +108,7 @@ class ForwardPass {
   Activations activations(const float* x, int64_t rows, int64_t k, const int32_t* packed) const;
   const int32_t* packed_for(WeightFormat format) const;
   void note_packing(const Linear& linear);
-  void add_to_hidden(const float* bias, const float* norm, int64_t begin, int64_t end);
+  void add_to_hidden(float* hidden, const float* bias, const float* norm, int64_t begin, int64_t end);
   void normalize_for_layer(size_t layer, int64_t begin, int64_t end);
   void store_row(size_t layer, int64_t row, const float* key, const float* value);
 
@@ -117,19 +128,21 @@ class ForwardPass {
   std::vector<AttentionSchedule> schedules_;
   std::vector<ThreadScratch> threads_;
   std::vector<RowInfo> rows_;
-  std::vector<uint8_t> row_bad_;     // a non-finite value was met in this row
-  std::vector<uint8_t> sample_bad_;  // the same, for rows of sample_rows
-  std::vector<uint8_t> row_flags_;   // what the last quantization said
-  ScratchBuffer<float> hidden_;      // [T][embedding], the residual stream
-  ScratchBuffer<float> normed_;      // [T][embedding]
-  ScratchBuffer<float> query_;       // [T][query_dim]; after the attention phase: its result
-  ScratchBuffer<float> grouped_;     // [kv head][T][group][head_dim]: queries as attention reads them
-  ScratchBuffer<float> key_;         // [T][kv_dim]
-  ScratchBuffer<float> value_;       // [T][kv_dim]
-  ScratchBuffer<float> projected_;   // [T][embedding]: what is added to the residual stream
-  ScratchBuffer<float> gate_;        // [T][hidden]
-  ScratchBuffer<float> up_;          // [T][hidden]
-  ScratchBuffer<float> rope_cos_;    // [T][rope_width]
+  std::vector<uint8_t> row_bad_;         // a non-finite value was met in this row
+  std::vector<uint8_t> sample_bad_;      // the same, for rows of sample_rows
+  std::vector<uint8_t> row_flags_;       // what the last quantization said
+  ScratchBuffer<float> hidden_;          // [T][embedding], the residual stream
+  ScratchBuffer<float> last_hidden_;     // [R][embedding]: the sampled rows from the last attention on
+  ScratchBuffer<float> last_attention_;  // [R][query_dim]
+  ScratchBuffer<float> normed_;          // [T][embedding]
+  ScratchBuffer<float> query_;           // [T][query_dim]; after the attention phase: its result
+  ScratchBuffer<float> grouped_;         // [kv head][T][group][head_dim]: queries as attention reads them
+  ScratchBuffer<float> key_;             // [T][kv_dim]
+  ScratchBuffer<float> value_;           // [T][kv_dim]
+  ScratchBuffer<float> projected_;       // [T][embedding]: what is added to the residual stream
+  ScratchBuffer<float> gate_;            // [T][hidden]
+  ScratchBuffer<float> up_;              // [T][hidden]
+  ScratchBuffer<float> rope_cos_;        // [T][rope_width]
   ScratchBuffer<float> rope_sin_;
   ScratchBuffer<float> partial_max_;  // results of single blocks of split tiles: [KV head][block][query]
   ScratchBuffer<float> partial_sum_;
@@ -152,6 +165,11 @@ void ForwardPass::run_phase(int thread, Phase phase, int64_t total, int64_t piec
   const auto now = std::chrono::steady_clock::now();
   result_->phase_seconds[static_cast<int>(phase)] += std::chrono::duration<double>(now - phase_start_).count();
   phase_start_ = now;
+}
+
+template <class Work>
+void ForwardPass::for_rows(int thread, Phase phase, int64_t rows, Work work) {
+  run_phase(thread, phase, rows, even_piece(rows, pool_.size()), work);
 }
 
 }  // namespace tokenmill

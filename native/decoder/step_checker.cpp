@@ -90,6 +90,9 @@ void StepChecker::check_sampling(const StepInput& input) const {
       fail("sample_rows[" + std::to_string(i) + "] is row " + std::to_string(input.sample_rows[i]) + " of " +
            std::to_string(input.rows()));
     }
+    if (i > 0 && input.sample_rows[i] <= input.sample_rows[i - 1]) {
+      fail("sample_rows[" + std::to_string(i) + "] is not after the one before it");
+    }
   }
   if (input.samplers.empty()) return;
   if (input.samplers.size() != count) fail("samplers must have one entry for each of sample_rows");

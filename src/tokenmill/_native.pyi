@@ -134,7 +134,9 @@ class Model:
         positions: NDArray[np.int32],  # [S], absolute position of each sequence's first token of this step
         page_table: NDArray[np.int32],  # [P], page numbers, sequences one after another
         page_starts: NDArray[np.int32],  # [S+1]
-        sample_rows: NDArray[np.int32],  # [R], rows of `tokens` after which a token is drawn (or logits are wanted)
+        sample_rows: NDArray[
+            np.int32
+        ],  # [R], ascending rows of `tokens` after which a token is drawn (or logits are wanted)
         samplers: Sequence[SamplerConfig] | None,  # [R]; None: no drawing, logits only
         # [R] (prompt and output tokens, prompt length) where penalties need it
         histories: Sequence[tuple[NDArray[np.int32], int] | None],

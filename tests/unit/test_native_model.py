@@ -97,6 +97,7 @@ def test_without_samplers_there_are_only_logits(model: _native.Model) -> None:
         ("page_table", ints(2, 2), "written already"),
         ("page_starts", ints(0, 0, 2), "needs 1 pages"),
         ("sample_rows", ints(2, 4), "row 4"),
+        ("sample_rows", ints(3, 2), "not after"),
         ("sample_rows", ints(2), "samplers"),
         ("samplers", [_native.SamplerConfig(**GREEDY)], "samplers"),
         ("samplers", [None, None], "None"),
