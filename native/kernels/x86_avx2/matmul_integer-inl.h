@@ -166,8 +166,7 @@ struct IntegerKernel {
   static constexpr int kBlockBytes = kBlockMins + (kMin ? kBlockGroups * kRowsPerPanel * 4 : 0);
   static constexpr int kGroupFileBytes = unit_layout(kFormat, kGroupsPerUnit).bytes / kGroupsPerUnit;
 
-  static inline void pack_group(const int8_t* q, const int16_t* half_sums, int32_t* to, int32_t* bias0,
-                                int32_t* bias1) {
+  static void pack_group(const int8_t* q, const int16_t* half_sums, int32_t* to, int32_t* bias0, int32_t* bias1) {
     const __m256i a = load256(q);
     if constexpr (kWide) {
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_srai_epi16(_mm256_slli_epi16(a, 8), 8));

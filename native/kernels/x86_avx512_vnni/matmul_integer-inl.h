@@ -154,8 +154,7 @@ struct IntegerKernel {
   static constexpr int kBlockBytes = kBlockMins + (kMin ? kBlockGroups * kRowsPerPanel * 4 : 0);
   static constexpr int kGroupFileBytes = unit_layout(kFormat, kGroupsPerUnit).bytes / kGroupsPerUnit;
 
-  static inline void pack_group(const int8_t* q, const int16_t* half_sums, int32_t* to, int32_t* bias0,
-                                int32_t* bias1) {
+  static void pack_group(const int8_t* q, const int16_t* half_sums, int32_t* to, int32_t* bias0, int32_t* bias1) {
     std::memcpy(to, q, kGroupSize);
     *bias0 = -kPanel.offset * (kHalves ? half_sums[0] : half_sums[0] + half_sums[1]);
     *bias1 = kHalves ? -kPanel.offset * half_sums[1] : 0;
