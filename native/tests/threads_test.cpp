@@ -11,6 +11,8 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -179,11 +181,15 @@ double busy_seconds(const std::vector<int>& cpus) {
   double ticks = 0;
   char line[512];
   while (std::fgets(line, sizeof(line), stat) != nullptr) {
-    int cpu = -1;
-    double t[8] = {};
-    const int fields = std::sscanf(line, "cpu%d %lf %lf %lf %lf %lf %lf %lf %lf", &cpu, &t[0], &t[1], &t[2], &t[3],
-                                   &t[4], &t[5], &t[6], &t[7]);
-    if (fields == 9 && (cpu == cpus[0] || cpu == cpus[1])) ticks += t[0] + t[1] + t[2] + t[5] + t[6] + t[7];
+    if (std::strncmp(line, "cpu", 3) != 0 || line[3] == ' ') continue;  // the first line is the sum of all
+    char* at = nullptr;
+    const int64_t cpu = std::strtol(line + 3, &at, 10);
+    if (cpu != cpus[0] && cpu != cpus[1]) continue;
+    // user, nice, system, idle, iowait, irq, softirq, steal
+    for (int field = 0; field < 8; ++field) {
+      const double value = std::strtod(at, &at);
+      if (field != 3 && field != 4) ticks += value;
+    }
   }
   std::fclose(stat);
   return ticks / static_cast<double>(sysconf(_SC_CLK_TCK));

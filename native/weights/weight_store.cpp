@@ -144,6 +144,7 @@ uint64_t WeightStore::load_matrix(ThreadPool& pool, Tensor& tensor, WeightFormat
   const int64_t panels_at_once =
       static_cast<int64_t>(std::max(kStagingBytes, file_panel) / std::max<uint64_t>(1, file_panel));
   std::vector<uint8_t*> packed;
+  packed.reserve(arenas_.size());
   for (HugeArena& arena : arenas_) packed.push_back(arena.allocate(panel_bytes * static_cast<uint64_t>(panels)));
   LoadError failure;
 
