@@ -35,13 +35,14 @@ from tokenmill.engine.placement import place
 from tokenmill.models import plan_model
 from tokenmill.text.tokenizer import Tokenizer
 from tokenmill.vocabulary.bench_report import Figure, Limit, Row
+from tokenmill.vocabulary.errors import TokenmillError
 from tokenmill.weights.read_gguf import read_gguf
 
 HERE = Path(__file__).resolve().parent
 TEXT = HERE.parent / "README.md"
 CHECKED_TOKENS = 32
 EXAMPLES = """examples:
-  bench_rivals.py --only smollm2 --rounds 5                      the small model alone
+  bench_rivals.py --only smollm2-135m --rounds 5                 the small model alone
   bench_rivals.py --only 7b-q4_0 --json out.json                 a 3.8 GB file is made first and kept
   bench_rivals.py --file model.gguf                              a file of your own
   bench_rivals.py --rival tokenmill --file model.gguf            tokenmill against itself: what noise looks like
@@ -227,7 +228,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5, help="turns of each program and case (%(default)s)")
     parser.add_argument("--long", action="store_true", help="long contexts instead (many minutes for a rival)")
     parser.add_argument("--threads", type=int, help="of both programs; default: as the engine chooses")
-    parser.add_argument("--models", type=Path, default=Path("build/bench-models"), help="where made files are kept")
+    parser.add_argument(
+        "--models", type=Path, default=Path("build/bench-models"), help="where made files are kept (%(default)s)"
+    )
     parser.add_argument("--json", type=Path, help="write everything there")
     arguments = parser.parse_args()
     unknown = set(arguments.only or ()) - set(names)
@@ -324,4 +327,9 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except (TokenmillError, RuntimeError) as error:
+        sys.exit(f"bench_rivals: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)

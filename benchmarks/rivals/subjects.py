@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from make_model import PRESETS, make_model
-
 from tokenmill.weights.builtin_models import DEFAULT_MODEL
 from tokenmill.weights.fetch import fetch
 
@@ -60,6 +58,8 @@ class Subject:
             return fetch(self.name)
         path = folder / f"{self.name}.gguf"
         if not path.exists():
+            from make_model import PRESETS, make_model  # noqa: PLC0415 - it writes files with a package of the tests
+
             folder.mkdir(parents=True, exist_ok=True)
             part = path.with_suffix(".part")
             part.unlink(missing_ok=True)
