@@ -16,7 +16,7 @@ from tiny_models import TinyModel, write_gguf
 from tokenmill.cli.bench_compare import read_report
 
 TOKENMILL = [sys.executable, "-c", "from tokenmill.cli.entry import run; run()"]
-QUICK = ["--repeats", "2", "--seconds", "0", "--memory", "4"]
+QUICK = ["--repeats", "3", "--seconds", "0", "--memory", "4"]
 
 
 def tokenmill(*arguments: str, code: int = 0, **environment: str) -> str:

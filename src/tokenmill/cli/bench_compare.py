@@ -17,12 +17,16 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+_LEAST_REPEATS = 3
+
+
 @dataclass(frozen=True, slots=True)
 class Ratio:
     """One row in both reports. `ratio` is speed of B / speed of A; low and high follow from both intervals.
 
     Attributes:
-        verdict: "faster", "slower", or "no difference seen" when the confidence intervals overlap.
+        verdict: "faster", "slower", or "no difference seen" when the confidence intervals overlap,
+            "too few repeats" where fewer than three say nothing about noise.
         failed: slower than --fail-below allows, and not by noise.
     """
 
@@ -103,6 +107,7 @@ def compare(a: BenchReport, b: BenchReport, fail_below: float | None = None) -> 
 
 def _ratio(a: Row, b: Row, fail_below: float | None) -> Ratio:
     overlap = a.time.low <= b.time.high and b.time.low <= a.time.high
+    few = min(a.time.repeats, b.time.repeats) < _LEAST_REPEATS
     ratio = a.time.median / b.time.median
     return Ratio(
         name=a.name,
@@ -110,8 +115,8 @@ def _ratio(a: Row, b: Row, fail_below: float | None) -> Ratio:
         ratio=ratio,
         low=a.time.low / b.time.high,
         high=a.time.high / b.time.low,
-        verdict="no difference seen" if overlap else "faster" if ratio > 1 else "slower",
-        failed=fail_below is not None and not overlap and ratio < fail_below,
+        verdict="too few repeats" if few else "no difference seen" if overlap else "faster" if ratio > 1 else "slower",
+        failed=fail_below is not None and not few and not overlap and ratio < fail_below,
     )
 
 
