@@ -16,7 +16,7 @@ from rich.console import Console
 from tokenmill.cli.bench_compare import compare, read_report, show
 from tokenmill.cli.bench_options import numbers
 from tokenmill.cli.bench_view import show_report
-from tokenmill.engine.bench.kernels import judged_row
+from tokenmill.engine.bench.judged_row import judged_row
 from tokenmill.engine.bench.limits import drift_notes
 from tokenmill.engine.bench.model_work import Chunk, model_facts, step_work, sum_of
 from tokenmill.engine.bench.roofline import Work, least_time

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tokenmill import _native
-from tokenmill.engine.bench.limits import cold_bytes, drift_notes, measure_limits, open_bench, rates_of
-from tokenmill.engine.bench.roofline import Work, least_time
+from tokenmill.engine.bench.judged_row import judged_row
+from tokenmill.engine.bench.limits import cold_bytes, drift_notes, measure_limits, open_bench
+from tokenmill.engine.bench.roofline import Work
 from tokenmill.engine.bench.session import OnRow, Session
 from tokenmill.engine.bench.spread import spread_of
 from tokenmill.engine.load import KERNELS_VARIABLE
@@ -141,28 +142,6 @@ def _rows(
         spread = spread_of(times)
         figure = Figure("time per element", 1e9 * spread.median / elements, "ns", "derived", "median / elements")
         yield Row(name, {"width": _ROW_WIDTH}, spread, (figure,))
-
-
-def judged_row(
-    name: str, parameters: dict[str, Parameter], times: Sequence[float], work: Work, limits: Sequence[Limit]
-) -> Row:
-    """A row with its rates and its place under the roofline."""
-    spread = spread_of(times)
-    multiply_adds = sum(work.multiply_adds.values())
-    bound = least_time(work, rates_of(limits))
-    figures = (
-        Figure("multiply-adds", multiply_adds / spread.median / 1e9, "GMAC/s", "derived", "multiply-adds / median"),
-        Figure("read", work.nbytes / spread.median / 1e9, "GB/s", "derived", "bytes of weights or KV / median"),
-        Figure("intensity", multiply_adds / work.nbytes, "MAC/byte", "derived", "multiply-adds / bytes"),
-    )
-    return Row(
-        name=name,
-        parameters=parameters,
-        time=spread,
-        figures=figures,
-        limit=bound.limit if bound else "",
-        fraction=bound.seconds / spread.median if bound else None,
-    )
 
 
 def _require_equal(difference: str) -> None:

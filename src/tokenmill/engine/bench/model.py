@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 
 from tokenmill import _native
-from tokenmill.engine.bench.limits import cold_bytes, drift_notes, measure_limits, open_bench, rates_of
+from tokenmill.engine.bench.judged_row import judged_row
+from tokenmill.engine.bench.limits import cold_bytes, drift_notes, measure_limits, open_bench
 from tokenmill.engine.bench.model_work import Chunk, model_facts, step_work, sum_of
-from tokenmill.engine.bench.roofline import Work, least_time
+from tokenmill.engine.bench.roofline import Work
 from tokenmill.engine.bench.session import OnRow, Session
-from tokenmill.engine.bench.spread import spread_of
 from tokenmill.engine.load import KERNELS_VARIABLE, EngineParts, load_parts
 from tokenmill.engine.model_runner import ModelRunner
 from tokenmill.engine.options import EngineOptions
@@ -24,7 +24,7 @@ from tokenmill.engine.self_test import tested_kernel_set
 from tokenmill.models import plan_model
 from tokenmill.scheduling.batch_plan import BatchPlan, SequenceStep
 from tokenmill.scheduling.page_ledger import pages_for
-from tokenmill.vocabulary.bench_report import BenchReport, Figure, Limit, Parameter, Row
+from tokenmill.vocabulary.bench_report import BenchReport, Limit, Parameter, Row
 from tokenmill.vocabulary.errors import RequestError, TokenmillError
 from tokenmill.vocabulary.generation import SamplingParams
 from tokenmill.vocabulary.layer_plan import ModelPlan
@@ -136,7 +136,7 @@ class _Cases:
         self._model_file = model_file
         self._plan = plan
         self._options = options
-        self._rates = rates_of(limits)
+        self._limits = limits
         self.notes: list[str] = []
 
     def rows(self) -> Iterator[Row]:
@@ -211,23 +211,8 @@ class _Cases:
         total = sum(times)
         shares = {phase: value / total for phase, value in phases.items()}
         shares["outside"] = max(0.0, 1 - sum(shares.values()))
-        spread = spread_of(times)
-        bound = least_time(work, self._rates)
-        multiply_adds = sum(work.multiply_adds.values())
-        figures = (
-            Figure("tokens", tokens / spread.median, "tokens/s", "derived", "tokens / median"),
-            Figure("multiply-adds", multiply_adds / spread.median / 1e9, "GMAC/s", "derived", "multiply-adds / median"),
-            Figure("read", work.nbytes / spread.median / 1e9, "GB/s", "derived", "bytes of weights and KV / median"),
-            Figure("intensity", multiply_adds / work.nbytes, "MAC/byte", "derived", "multiply-adds / bytes"),
-        )
-        return Row(
-            name=name,
-            parameters=parameters,
-            time=spread,
-            figures=figures,
-            limit=bound.limit if bound else "",
-            fraction=bound.seconds / spread.median if bound else None,
-            phases=shares,
+        return judged_row(
+            name, parameters, times, work, self._limits, tokens=tokens, bytes_read="weights and KV", phases=shares
         )
 
     def _run(self, plans: Sequence[BatchPlan]) -> dict[str, float]:
